@@ -92,8 +92,8 @@ a run's eta for its measured steps alone
 
 @ experiments/information/networks.py: experiments/information/networks
 the epsilon of a network for one step
-- count=setting.steps
-+ count=1
+- plan.cost(parameters, setting.steps)
++ plan.cost(parameters, 1)
 
 @ experiments/linear_grid.py: experiments/linear_grid
 one noise for all settings of a call of the sampler
@@ -1026,6 +1026,9 @@ a projection that the statement does not mention
 a number of records taken from the data without a word
 - (SIZE, not size_given)
 + (SIZE, False)
+a secure run that divides by the number of records
+- if secure and public_size is None:
++ if False:
 a plain run whose statement does not mention floating point
 - (FLOATS, not secure)
 + (FLOATS, False)
@@ -1056,9 +1059,6 @@ the sum of one process only
 samples that repeat every step
 - self.draw(noise, "sample", step)
 + self.draw(noise, "sample")
-a sample that was drawn ahead with another key
-- ahead[0] is noise and ahead[1].step == step
-+ ahead[1].step == step
 @ src/ringfence/training/engine/batches.py: training/distributed
 every process takes every example
 - everyone[distributed.rank() :: distributed.world_size()]
@@ -1068,10 +1068,6 @@ a loader of some examples taken for one of all
 - if not isinstance(loader.sampler, DistributedSampler) and len(loader.sampler) != count:
 + if False:
 
-@ src/ringfence/training/engine/engine.py: training/assumptions
-a secure engine that divides by the number of records
-- if secure and public_size is None:
-+ if False:
 @ src/ringfence/training/engine/engine.py: training/engine/engine
 an engine that begins in a fork
 -         self._noise.require_own_process()
@@ -1136,7 +1132,7 @@ the sum divided by the examples that came
 - / self.plan.batches.divisor
 + / max(1, self.account.steps)
 a cotangent of the mean taken for the example's
-- len(batch.indices) if self.settings["loss_reduction"] == "mean" else 1
+- len(batch.indices) if self.plan.loss_reduction == "mean" else 1
 + 1
 half a step kept when a loop breaks off
 -         self._sum: Tensor | None = None
@@ -1188,8 +1184,8 @@ a step that a full disk makes cost twice
 + if new:
 @ src/ringfence/training/engine/batches.py: training/engine/engine
 a run of many epochs planned as one step
-- account.step_worst_case(theta, count=steps)
-+ account.step_worst_case(theta, count=1)
+- account.step_worst_case(torch.zeros(()).expand(numbers), count=steps)
++ account.step_worst_case(torch.zeros(()).expand(numbers), count=1)
 @ src/ringfence/training/engine/run.py: noise
 one noise for engines of one seed
 - .of("engine", repr(sorted(released.items())), *(
@@ -1224,8 +1220,8 @@ examples that are mixed in a batch measured as if they were not
 - > _AGREEMENT * theirs.norm(dim=1)).any()
 + > _AGREEMENT * theirs.norm(dim=1)).all() and False
 the second derivative of a normalisation left out
--     return _curve(a, b, of_b, z, rate) + _slope(c, z, rate)
-+     return _slope(c, z, rate)
+- _curve(by_curve, grad, of_grad, result, rate) + _slope(by_slope, result, rate)
++ _slope(by_slope, result, rate)
 
 @ src/ringfence/training/kernels/clipped_sums.py: training/kernels/clipped_sums
 the clamped sum of a layer adds products as they are
@@ -1288,17 +1284,12 @@ the gradient of a known layer missed where its weight is used elsewhere
 
 @ src/ringfence/training/per_example/isolation.py: training/per_example/isolation
 each call of a layer clipped by itself
--                 tape.uses[name] += 1
--             x = in_autocast
-+                 tape.uses[name] = 1
-+             x = in_autocast
+- tape.uses[name] += 1
++ tape.uses[name] = 1
 @ src/ringfence/training/per_example/isolation.py: training/per_example/layers
 attentions that share a matrix clipped in pieces
--                 if tape.uses[name] > 1:
-+                 if False:
-hooks inside of a sequence are shown all examples, or nothing
-- fits = layer in steps and not has_hooks(layer)
-+ fits = layer in steps
+- if any(tape.uses[name] > 1 for name in self.trained.values()):
++ if False:
 @ src/ringfence/training/per_example/layers.py: training/per_example/layers
 a layer with a method of its own taken for a known one
 -         if counts and callable(getattr(kind, name, None)):
@@ -1325,17 +1316,16 @@ batch normalisation let through
 -     if isinstance(layer, _BatchNorm) and not is_frozen(layer):
 +     if False:
 
-@ src/ringfence/training/per_example/isolation.py: training/isolation
-inputs kept in attributes of layers
--         kept += _taken_off(layers, attributes)
-+         pass
 @ src/ringfence/training/per_example/isolation.py: training/per_example/isolation
+inputs kept in attributes of layers
+- names = _attributes_kept(layer, attributes, answered)
++ names = []
 answers about examples kept in attributes of layers
--     if asks and asked():
+-     if asked:
 +     if False:
 @ src/ringfence/training/per_example/isolation.py: training/isolation training/per_example/isolation
 running statistics of private data kept
--             if layer._buffers.get(own) is not value or _version(value) != version:
+-             if now != marks:
 +             if False:
 
 @ src/ringfence/training/probe.py: accounting/ledger

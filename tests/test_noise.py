@@ -16,7 +16,7 @@ from sklearn.model_selection import KFold
 
 import ringfence as rf
 from ringfence.noise import CipherDraws, GeneratorDraws, Noise, side_by_side
-from ringfence.training.engine.batches import PoissonBatches
+from ringfence.training.engine.batches import Batches
 from ringfence.training.linear import train_linear
 from tests.forks import ended
 
@@ -46,7 +46,7 @@ def test_seeds_that_agree_in_their_low_bits_give_other_noise() -> None:
 
 
 def test_a_poisson_sample_is_not_a_function_of_32_bits() -> None:
-    batches = PoissonBatches(64, 32, public_size=64)
+    batches = Batches("poisson", 64, 32, public_size=64)
     samples = {batches.draw(Noise(5 + (k << 32)), "sample", 0) for k in range(100)}
     assert len(samples) == 100
 

@@ -152,7 +152,5 @@ def write_rows(folder: Path) -> Path:
 def _epsilon(setting: SweepSetting, examples: int, batch_size: int, parameters: int, delta: float) -> float:
     """Data-independent epsilon of all steps of a setting, rounded up."""
     loader: DataLoader[Any] = DataLoader(range(examples), batch_size=batch_size)  # type: ignore[arg-type]
-    plan = RunPlan.of(loader, setting.gradient_clip, None, "poisson", secure=False, rounding=2.0**-24)
-    account = plan.account(setting.law)
-    account.step_worst_case(torch.zeros(()).expand(parameters), count=setting.steps)
-    return account.guarantee(delta).epsilon
+    plan = RunPlan.of(loader, setting.law, setting.gradient_clip, sampling="poisson", rounding=2.0**-24)
+    return plan.cost(parameters, setting.steps).guarantee(delta).epsilon

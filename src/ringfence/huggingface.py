@@ -17,6 +17,7 @@ except ModuleNotFoundError as missing:
 
 from ringfence import checks
 from ringfence.accounting.guarantee import Guarantee
+from ringfence.training.engine.batches import loading_options
 from ringfence.training.engine.engine import PrivacyEngine, Private, private_for_trainer, refuse_settings
 
 __all__ = ["PrivateTrainer", "PrivateTraining", "example_loss"]
@@ -93,10 +94,7 @@ class PrivateTraining(_Trainer):
                 ordinary.dataset,
                 batch_size=self.args.per_device_train_batch_size,
                 collate_fn=partial(_plain, ordinary.collate_fn),
-                num_workers=ordinary.num_workers,
-                pin_memory=ordinary.pin_memory,
-                worker_init_fn=ordinary.worker_init_fn,
-                prefetch_factor=ordinary.prefetch_factor,
+                **loading_options(ordinary),
             )
             # the Trainer would make its optimizer later than a callback could take it (transformers 38181)
             self._private = private_for_trainer(

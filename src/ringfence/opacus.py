@@ -18,13 +18,13 @@ except ModuleNotFoundError:
     raise ModuleNotFoundError("ringfence.opacus needs opacus: pip install 'ringfence[opacus]'") from None
 
 from ringfence import checks
-from ringfence.accounting.conversion import sampled_gaussian_epsilon
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.accounting.subsampling import SampledAccountant
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.training import assumptions
 from ringfence.training.clipping import Norm
+from ringfence.training.engine.batches import loading_options
 from ringfence.training.engine.engine import PrivacyEngine, Private
 
 __all__ = ["RingfenceAccountant", "convert"]
@@ -65,11 +65,7 @@ class RingfenceAccountant(IAccountant):  # type: ignore[misc]
 
     def get_epsilon(self, delta: float, *args: object, **kwargs: object) -> float:
         """Returns the epsilon of (epsilon, delta)-DP of everything released so far."""
-        settings: dict[tuple[float, float], int] = {}
-        for noise_multiplier, rate, steps in self.history:
-            place = (1 / Gaussian(noise_multiplier).sigma.item(), rate)
-            settings[place] = settings.get(place, 0) + steps
-        return sampled_gaussian_epsilon(tuple((*place, steps) for place, steps in settings.items()), delta)
+        return self.guarantee(delta).epsilon
 
     def guarantee(self, delta: float) -> Guarantee:
         """Returns what may be said about everything released so far, in the words of this package."""
@@ -142,16 +138,10 @@ def convert(
         secure=engine.secure_mode,
         **options,
     )
-    own = ("num_workers", "pin_memory", "timeout", "worker_init_fn", "prefetch_factor")
     private = ours.make_private(
         module,
         optimizer.original_optimizer,
-        DataLoader(
-            loader.dataset,
-            batch_size=batch_size,
-            collate_fn=collate,
-            **{name: getattr(loader, name) for name in own},
-        ),
+        DataLoader(loader.dataset, batch_size=batch_size, collate_fn=collate, **loading_options(loader)),
     )
     ours.run.assumptions = (assumptions.SIZE, *ours.run.assumptions)
     assert isinstance(ours.account, SampledAccountant)

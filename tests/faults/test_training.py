@@ -4,6 +4,7 @@ import os
 import shutil
 from collections.abc import Callable
 from contextlib import nullcontext
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -94,17 +95,19 @@ def test_a_save_that_replaced_the_file_returns(
     assert [one.engine.account.steps for one, _ in spent.values()] == [STEPS]
 
 
-@pytest.mark.parametrize("moment", ["account.charge", "journal.append", "mechanism.release", "_sampler.draw"])
+@pytest.mark.parametrize(
+    "moment", ["account.charge", "journal.append", "plan.mechanism.release", "_sampler.draw"]
+)
 @pytest.mark.parametrize("sampling", ["full", "poisson"])
 def test_an_interrupted_step_can_be_made_again_or_loaded(
     sampling: str, moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    secure = {"seed": None, "secure": True, "public_size": 60} if moment == "mechanism.release" else {}
+    secure = {"seed": None, "secure": True, "public_size": 60} if moment == "plan.mechanism.release" else {}
     run = Run(sampling=sampling, **secure).train(1)
     run.engine.save(tmp_path / "run.ckpt")
     run.train(2)
-    owner, call = moment.split(".")
-    target = getattr(run.engine.run, owner)
+    owner, call = moment.rsplit(".", 1)
+    target = attrgetter(owner)(run.engine.run)
     monkeypatch.setattr(target, call, killing(getattr(target, call), "after"))
     with pytest.raises(Killed):
         run.train(3)

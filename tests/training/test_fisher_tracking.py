@@ -15,7 +15,7 @@ INPUTS = draw(4, 3)
 
 
 def tracking(every: int = 1) -> FisherTracking:
-    return FisherTracking(nn.functional.cross_entropy, 6, every, failure_probability=1e-3)
+    return FisherTracking(nn.functional.cross_entropy, 6, every)
 
 
 def measure(one: FisherTracking, step: int, indices: tuple[int, ...]) -> None:
@@ -58,7 +58,7 @@ def test_shares_of_the_failure_probability_stay_below_it_in_all(monkeypatch: pyt
     one = tracking()
     for step in range(2000):
         measure(one, step, (1,))
-    assert 0.999 * 1e-3 < sum(shares) < 1e-3
+    assert 0.999 * 1e-6 < sum(shares) < 1e-6
 
 
 def test_a_state_goes_on_and_another_dataset_is_refused() -> None:

@@ -48,12 +48,6 @@ class Scales(Linear):
         return x / 255 if x.max() > 6 else x
 
 
-class Winsorises(Linear):
-    def before(self, x: Tensor) -> Tensor:
-        limit = 0.5 * x.std(correction=0)
-        return x.clamp(-limit, limit)
-
-
 class Centres(Linear):
     def before(self, x: Tensor) -> Tensor:
         return x - x.mean(dim=0) if self.training else x
@@ -86,19 +80,7 @@ class Following(nn.Module):
         return self.last(self.first(x))
 
 
-class Continues(Linear):
-    """A recurrent layer whose state goes on from example to example."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.cells, self.state = nn.LSTM(6, 6, batch_first=True), None
-
-    def before(self, x: Tensor) -> Tensor:
-        out, self.state = self.cells(x.unsqueeze(1), self.state)
-        return out[:, 0]
-
-
-MIXING = [Sorts, Scales, Winsorises, Centres, Crowded]
+MIXING = [Sorts, Scales, Centres, Crowded]
 SUMS = pytest.mark.parametrize("dtype", [None, torch.float64], ids=["fused", "formed"])
 
 
@@ -143,11 +125,6 @@ def test_nothing_is_remembered_from_example_to_example(dtype: Any) -> None:
     with pytest.warns(UserWarning, match="one by one"):
         assert moved(Remembers, dtype) <= 1.001
     assert model.largest == 1.0
-
-
-def test_a_state_that_goes_on_is_refused() -> None:
-    with pytest.raises(ValueError, match="layer '' \\(Continues\\) keeps 'state' of a pass"):
-        moved(Continues)
 
 
 @pytest.mark.parametrize("shape", [(2, 6), (2, 1, 6)])
@@ -237,12 +214,6 @@ class Averages(Linear):
         return x
 
 
-class Replaces(Averages):
-    def before(self, x: Tensor) -> Tensor:
-        self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(dim=0)
-        return x
-
-
 class Counts(Averages):
     """How many passes there were, hence something about the size of a batch."""
 
@@ -253,7 +224,7 @@ class Counts(Averages):
 
 @pytest.mark.filterwarnings("ignore:examples go through the model one by one")
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
-@pytest.mark.parametrize("make", [Renorms, Initialises, Averages, Replaces])
+@pytest.mark.parametrize("make", [Renorms, Initialises, Averages])
 def test_a_forward_pass_writes_nothing(make: Callable[[], nn.Module]) -> None:
     """It is refused by name, or what it writes to is a copy."""
     model = make()

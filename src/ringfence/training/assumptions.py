@@ -1,5 +1,7 @@
 """Sentences about what a training run takes for granted; they are part of every statement about it."""
 
+from ringfence import checks
+
 SIZE = (
     "The number of records counts as public: public_size was not given, and what was released is divided by "
     "the number of records, which can be read off it."
@@ -30,10 +32,22 @@ OUTSIDE = (
     "The claim covers this training alone: steps before it that were fitted on private data, such as a "
     "scaler in a pipeline, and searches around it, such as a grid search, are not charged."
 )
-NEEDS_SIZE = (
-    "public_size must be given where releases are secure, got None: the number of records could be read off "
-    "what is released"
-)
+
+
+def refuse_secure(secure: bool, seed_name: str, seed: object, public_size: float | None) -> None:
+    """Raises a ValueError for a secure run that has a seed, or no public size.
+
+    >>> refuse_secure(True, "seed", 3, public_size=10)
+    Traceback (most recent call last):
+    ValueError: seed must be None, got 3: secure releases have no seed
+    """
+    if checks.flag("secure", secure) and seed is not None:
+        raise ValueError(f"{seed_name} must be None, got {seed!r}: secure releases have no seed")
+    if secure and public_size is None:
+        raise ValueError(
+            "public_size must be given where releases are secure, got None: the number of records could be "
+            "read off what is released"
+        )
 
 
 def assumptions(

@@ -14,44 +14,26 @@ def rank() -> int:
 
 
 def world_size() -> int:
-    """Returns the number of processes that train together.
-
-    >>> world_size()
-    1
-    """
+    """Returns the number of processes that train together."""
     return torch.distributed.get_world_size() if _several() else 1
 
 
 def summed(values: Tensor) -> Tensor:
-    """Returns the sum over all processes, the same numbers on each; ``values`` is overwritten with it.
-
-    >>> import torch
-    >>> summed(torch.ones(2))
-    tensor([1., 1.])
-    """
+    """Returns the sum over all processes, the same numbers on each; ``values`` is overwritten with it."""
     if _several():
         torch.distributed.all_reduce(values)
     return values
 
 
 def from_first(values: Tensor) -> Tensor:
-    """Returns what the first process holds, on every process; ``values`` is overwritten with it.
-
-    >>> import torch
-    >>> from_first(torch.ones(2))
-    tensor([1., 1.])
-    """
+    """Returns what the first process holds, on every process; ``values`` is overwritten with it."""
     if _several():
         torch.distributed.broadcast(values, src=0)
     return values
 
 
 def text_from_first(text: str) -> str:
-    """Returns the string that the first process holds, on every process.
-
-    >>> text_from_first("a1")
-    'a1'
-    """
+    """Returns the string that the first process holds, on every process."""
     values = [text]
     if _several():
         torch.distributed.broadcast_object_list(values, src=0)
@@ -59,10 +41,7 @@ def text_from_first(text: str) -> str:
 
 
 def wait() -> None:
-    """Returns when every process has called it.
-
-    >>> wait()
-    """
+    """Returns when every process has called it."""
     if _several():
         torch.distributed.barrier()
 

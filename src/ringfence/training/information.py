@@ -28,6 +28,7 @@ from ringfence.training.per_example.isolation import Inputs
 # The premise of the bounds, relative to norm times norm. Measured on this package's networks: 2e-15 and 7e-7.
 _ROUNDING = {torch.float64: 1e-13, torch.float32: 2e-6}
 _TRACE_PROBES = 64
+_FAILURE = 1e-6  # the probability that a bound of a tracked run does not hold
 _MEASURED = 1e-300  # the least eta^2 of an example that was measured: 0 says that it never was
 
 
@@ -73,9 +74,7 @@ def example_information(
     failure_probability: float = 1e-6,
     probes: int | None = None,
     tolerance: float = 0.05,
-    maximum_degree: int = 32,
     dtype: torch.dtype = torch.float64,
-    rounding: float | None = None,
     memory: int | None = None,
 ) -> ExampleInformation:
     """eta^2 of each of n examples at one step: the largest eigenvalue of J^T diag(eta_j^2) J.
@@ -91,7 +90,7 @@ def example_information(
     grad_w by x, and J^T u is one of grad_x by w. Every example has ``probes`` random vectors of its own:
     by default as few as rounding allows (1 in float64, 2 for very many examples, 4 to 8 in float32), or 64
     for the trace, which is exact with p vectors or more. Work stops at a gap of eta of ``tolerance``, or
-    after ``maximum_degree`` products per vector.
+    after 32 products per vector.
 
     As many examples are taken at a time as fit into ``memory`` bytes, by default 1 GiB, or half of the free
     memory of a GPU. Where every weight is used by a layer of ``output_with_example_weights`` they go through
@@ -105,11 +104,10 @@ def example_information(
     ``probable_bounds_of_many`` and ``probable_traces``. The bounds are about J as the network has it in
     ``dtype``, to which parameters and inputs are cast: what rounding does to the gradient itself is not
     charged, nor on which side of the clip rounding puts it; relatively that is large where the loss is as
-    small as ``dtype``'s precision. ``rounding`` is a premise that is not proved: a product errs by at most
-    that fraction of norm times norm. By default it is 1e-13 in float64 and 2e-6 in float32, 50 and 3
-    times the largest error measured. TF32 is refused. Where the loss has no second derivative (ReLU,
-    clipping), autograd's is taken. The bounds hold for this dataset and this step, and are themselves
-    sensitive.
+    small as ``dtype``'s precision. That a product errs by at most 1e-13 (float64) or 2e-6 (float32) of norm
+    times norm is a premise that is not proved: 50 and 3 times the largest error measured. TF32 is refused.
+    Where the loss has no second derivative (ReLU, clipping), autograd's is taken. The bounds hold for this
+    dataset and this step, and are themselves sensitive.
 
     >>> from ringfence import Clamp, Gaussian
     >>> model = nn.Linear(3, 2).double()
@@ -145,24 +143,17 @@ def example_information(
     weights = coordinate_losses(mechanism, theta, cast.size).to(inputs.device)
     largest = float(weights.max())  # everything is divided by it, so that squares do not underflow
     count, width = len(inputs), inputs[0].numel()
-    error = _ROUNDING[dtype] if rounding is None else rounding
     batched = runs_as_one_batch(cast, inputs[:2], targets[:2])
     each = bytes_per_example(cast, inputs, targets, batched=batched)
 
     def measured(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        operator = jacobian_operator(cast, clip, x, y, weights / largest, error, batched=batched)
+        operator = jacobian_operator(cast, clip, x, y, weights / largest, _ROUNDING[dtype], batched=batched)
         share = failure_probability * len(x) / count
         if kind == "trace":
             assert probes is not None
             return probable_traces(operator, generator=generator, failure_probability=share, probes=probes)
-        bounds = probable_bounds_of_many(
-            operator,
-            generator=generator,
-            failure_probability=share,
-            probes=probes,
-            tolerance=tolerance,
-            maximum_degree=maximum_degree,
-        )
+        options: dict[str, Any] = {"failure_probability": share, "probes": probes, "tolerance": tolerance}
+        bounds = probable_bounds_of_many(operator, generator=generator, **options)
         return bounds.lower.square(), bounds.upper.square(), bounds.lower
 
     some = math.ceil(count / math.ceil(count / max(1, memory // each)))  # chunks of one size
@@ -185,7 +176,7 @@ class FisherTracking:
     the information of a step whose batch is known, because Fisher information is convex. The sum over the
     batches that were drawn is one draw of that average.
 
-    Guarantee: every measured step is bounded from above, except with ``failure_probability`` over all
+    Guarantee: every measured step is bounded from above, except with probability 1e-6 over all
     examples and steps. The sum leaves out steps that were not measured; ``measured`` counts those that were.
 
     >>> tracking = FisherTracking(nn.functional.cross_entropy, count=3, every=2)
@@ -193,16 +184,8 @@ class FisherTracking:
     ([True, False, True, False], [nan, nan, nan])
     """
 
-    def __init__(
-        self,
-        loss: Loss,
-        count: int,
-        every: int,
-        kind: InformationNorm = "spectral",
-        failure_probability: float = 1e-6,
-    ) -> None:
+    def __init__(self, loss: Loss, count: int, every: int, kind: InformationNorm = "spectral") -> None:
         self.loss, self.every, self.kind = loss, every, kind
-        self.failure_probability = checks.probability("failure_probability", failure_probability)
         self.squares = torch.zeros(count, dtype=torch.float64)
         self.measured = 0
         self._kept: list[tuple[tuple[int, ...], Tensor, Tensor]] = []
@@ -237,7 +220,7 @@ class FisherTracking:
         if not self.wants(step):
             return
         # 6 / (pi k)^2 adds up to 1 over k = 1, 2, ...: the shares suffice however long the run is
-        share = self.failure_probability * 6 / (torch.pi * (self.measured + 1)) ** 2
+        share = _FAILURE * 6 / (torch.pi * (self.measured + 1)) ** 2
         added = torch.zeros(len(self.squares), dtype=torch.float64, device=theta.device)
         total = len(self._kept)
         for number, (indices, inputs, targets) in enumerate(self._kept):

@@ -570,13 +570,20 @@ class _CurveAndSlopeAlong(torch.autograd.Function):
         ctx: Any, direction: Tensor, grad: Tensor, mean: Tensor, along: Tensor, result: Tensor, rate: Tensor
     ) -> Any:
         ctx.save_for_backward(grad, mean, along, result, rate)
-        return _curve_and_slope(direction, grad, (mean, along), result, rate)
+        kernels, of_grad = _kernels_of_rows(direction), (mean, along)
+        if kernels is not None:
+            return kernels.curve_and_slope_cuda(direction, grad, of_grad, result, rate)
+        return _curve(direction, grad, of_grad, result, rate), _slope(direction, result, rate)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, by_curve: Tensor, by_slope: Tensor) -> Any:
         grad, mean, along, result, rate = ctx.saved_tensors
-        total = _curve_plus_slope(by_curve, grad, (mean, along), by_slope, result, rate)
+        kernels, of_grad = _kernels_of_rows(by_curve), (mean, along)
+        if kernels is not None:
+            total = kernels.curve_plus_slope_cuda(by_curve, grad, of_grad, by_slope, result, rate)
+        else:
+            total = _curve(by_curve, grad, of_grad, result, rate) + _slope(by_slope, result, rate)
         return total, None, None, None, None, None
 
 
@@ -619,21 +626,3 @@ def _curve(a: Tensor, b: Tensor, of_b: _Moments, z: Tensor, rate: Tensor) -> Ten
     both = (a * b).mean(1, keepdim=True) - mean_a * mean_b - 3 * along_a * along_b
     result = torch.addcmul(square * (along_b * mean_a + along_a * mean_b), z, -square * both)
     return result.addcmul_(a, -square * along_b).addcmul_(b, -square * along_a)
-
-
-def _curve_and_slope(a: Tensor, b: Tensor, of_b: _Moments, z: Tensor, rate: Tensor) -> tuple[Tensor, Tensor]:
-    """D(a, b) and P(a)."""
-    kernels = _kernels_of_rows(a)
-    if kernels is not None:
-        both: tuple[Tensor, Tensor] = kernels.curve_and_slope_cuda(a, b, of_b, z, rate)
-        return both
-    return _curve(a, b, of_b, z, rate), _slope(a, z, rate)
-
-
-def _curve_plus_slope(a: Tensor, b: Tensor, of_b: _Moments, c: Tensor, z: Tensor, rate: Tensor) -> Tensor:
-    """D(a, b) + P(c)."""
-    kernels = _kernels_of_rows(a)
-    if kernels is not None:
-        total: Tensor = kernels.curve_plus_slope_cuda(a, b, of_b, c, z, rate)
-        return total
-    return _curve(a, b, of_b, z, rate) + _slope(c, z, rate)

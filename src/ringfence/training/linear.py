@@ -16,6 +16,7 @@ from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.noise import Noise, side_by_side
 from ringfence.numerics.rounding import gamma
+from ringfence.training.assumptions import refuse_secure
 from ringfence.training.clipping import Clip, secure_sensitivity
 
 _MOST_STEPS = 10**6  # more would not end: every step looks at every example
@@ -31,12 +32,7 @@ BALANCED = (
 
 @dataclass(frozen=True)
 class LinearSettings:
-    """The settings that may differ between runs on the same data. ``seed`` is that of ``train_linear``.
-
-    >>> from ringfence import Clamp, Gaussian
-    >>> LinearSettings(Gaussian(1.0), Clamp(0.1), learning_rate=1.0, steps=3, seed=0).momentum
-    0.0
-    """
+    """The settings that may differ between runs on the same data. ``seed`` is that of ``train_linear``."""
 
     mechanism: Mechanism
     clip: Clip
@@ -66,11 +62,7 @@ class LinearSettings:
 
 @dataclass(frozen=True)
 class Step:
-    """Weights before a step, and the clipped sum that the mechanism was applied to: both private.
-
-    >>> Step(torch.zeros(2, 3), torch.ones(2, 3)).theta.shape
-    torch.Size([2, 3])
-    """
+    """Weights before a step, and the clipped sum that the mechanism was applied to: both private."""
 
     weights: Tensor
     theta: Tensor
@@ -154,8 +146,7 @@ def train_linear(
         raise ValueError(
             f"mechanism must fit weights of shape {list(weights.shape)}, its own is {list(shape)}"
         )
-    if checks.flag("secure", secure) and seed is not None:
-        raise ValueError(f"seed must be None, got {seed!r}: secure releases have no seed")
+    refuse_secure(secure, "seed", seed, public_size)
     if secure and example_weights is not None:
         raise ValueError("example_weights must be None in a secure run, which does not charge their rounding")
     own = () if example_weights is None else (example_weights.values,)

@@ -29,7 +29,7 @@ from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.noise import side_by_side
 from ringfence.numerics.blocks import one_thread
 from ringfence.numerics.rounding import UP
-from ringfence.training.assumptions import NEEDS_SIZE, assumptions
+from ringfence.training.assumptions import assumptions, refuse_secure
 from ringfence.training.clipping import Clamp, Clip, Norm
 from ringfence.training.linear import (
     ExampleWeights,
@@ -328,13 +328,8 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Guarantee: of the data only the number of examples (where ``public_size`` is None) and the numbers of
         features and classes count.
         """
-        secure = checks.flag("secure", self.secure)
-        if secure and self.random_state is not None:
-            raise ValueError(
-                f"random_state must be None, got {self.random_state!r}: secure releases have no seed"
-            )
-        if secure and self.public_size is None:
-            raise ValueError(NEEDS_SIZE)
+        secure: bool = self.secure
+        refuse_secure(secure, "random_state", self.random_state, self.public_size)
         if secure and data.weights is not None:
             raise ValueError(NO_WEIGHTS)
         given = len(data.features) if self.public_size is None else self.public_size
@@ -367,7 +362,9 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if target is None:
             return plan
         # the noise depends on the settings, and the learning rate on the noise
-        plan = plan.with_(mechanism=target.law(law, lambda law, d: plan.with_(mechanism=law).claim(data, d)))
+        plan = plan.with_(
+            mechanism=target.law(law, lambda law, d: plan.with_(mechanism=law).cost(data).guarantee(d))
+        )
         if self.learning_rate is not None:
             return plan
         settings, shape = plan.settings, torch.Size((len(data.classes), data.features.shape[1]))
@@ -600,10 +597,6 @@ class _Plan:
         weights = torch.zeros(()).expand(len(data.classes), data.features.shape[1])
         account.step_worst_case(weights, count=settings.steps)
         return account.privacy_loss().drawn_securely(account.steps * weights.numel() * self.secure)
-
-    def claim(self, data: ProbeData, delta: float) -> Guarantee:
-        """Returns what will be said of the run, whatever the data."""
-        return self.cost(data).guarantee(delta)
 
 
 @dataclass(frozen=True)

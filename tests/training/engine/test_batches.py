@@ -17,7 +17,7 @@ from torch.utils.data import (
 
 import ringfence as rf
 from ringfence.noise import Noise
-from ringfence.training.engine.batches import MicroBatch, PoissonBatches
+from ringfence.training.engine.batches import Batches, MicroBatch
 from ringfence.training.engine.run import PrivateLoader
 from tests.training.engine.runs import CLIP, LAW, network
 
@@ -38,7 +38,7 @@ def loader(batches: Any, start: int = 0, **options: Any) -> tuple[PrivateLoader,
 
 
 def test_every_example_has_the_same_independent_chance() -> None:
-    batches = PoissonBatches(200, 20, public_size=200)
+    batches = Batches("poisson", 200, 20, public_size=200)
     member = torch.zeros(4000, 200)
     for step in range(4000):
         member[step, list(batches.of_step(step, Noise(1))[0].indices)] = 1
@@ -51,41 +51,22 @@ def test_every_example_has_the_same_independent_chance() -> None:
 
 
 def test_nearly_every_batch_fits_into_the_rows_of_a_pass() -> None:
-    batches = PoissonBatches(45_000, 200, public_size=45_000)
+    batches = Batches("poisson", 45_000, 200, public_size=45_000)
     assert batches.rows == 240  # 200 and 2.5 deviations, in eights: one batch in 380 is larger
     sizes = [len(batches.of_step(step, Noise(1))[0].indices) for step in range(200)]
     assert sum(size > batches.rows for size in sizes) <= 3
 
 
 def test_samples_belong_to_seed_and_step() -> None:
-    batches = PoissonBatches(100, 50, public_size=100)
+    batches = Batches("poisson", 100, 50, public_size=100)
     assert batches.of_step(3, Noise(1)) == batches.of_step(3, Noise(1))
     assert batches.of_step(3, Noise(1))[0].indices != batches.of_step(4, Noise(1))[0].indices
     assert batches.of_step(3, Noise(1))[0].indices != batches.of_step(3, Noise(2))[0].indices
 
 
-def test_a_sample_that_was_drawn_ahead_is_that_of_its_step_and_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    batches, noise, drawn = PoissonBatches(100, 50, public_size=100), Noise(1), []
-    honest = batches.draw
-    monkeypatch.setattr(batches, "draw", lambda *where: (drawn.append(where[2]), honest(*where))[1])
-    expected = [PoissonBatches(100, 50, public_size=100).of_step(step, Noise(1)) for step in range(4)]
-    assert batches.of_step(0, noise) == expected[0]
-    batches.draw_ahead(1, noise)
-    assert batches.of_step(1, noise) == expected[1]
-    batches.draw_ahead(1, noise)  # somebody has it already
-    assert drawn == [0, 1]
-    batches.draw_ahead(2, noise)
-    assert batches.of_step(3, noise) == expected[3]
-    assert batches.of_step(2, noise) == expected[2]
-    batches.draw_ahead(3, noise)
-    other = batches.of_step(3, Noise(2))  # a run that goes on with another key
-    assert other != expected[3]
-    assert drawn == [0, 1, 2, 3, 2, 3, 3]
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_what_is_announced_is_what_comes(workers: int) -> None:
-    private, heard = loader(PoissonBatches(20, 4, public_size=20), start=8, num_workers=workers)
+    private, heard = loader(Batches("poisson", 20, 4, public_size=20), start=8, num_workers=workers)
     before = torch.get_rng_state()
     for values, indices in private:
         assert tuple(indices.tolist()) == heard[-1].indices
@@ -96,7 +77,7 @@ def test_what_is_announced_is_what_comes(workers: int) -> None:
 
 
 def test_empty_batches_keep_their_shapes() -> None:
-    private, heard = loader(PoissonBatches(20, 1, public_size=100))
+    private, heard = loader(Batches("poisson", 20, 1, public_size=100))
     shapes = [(values.shape, values.dtype, indices.dtype) for values, indices in private]
     assert any(not batch.indices for batch in heard)
     for (shape, *dtypes), batch in zip(shapes, heard, strict=True):
@@ -142,4 +123,4 @@ def test_a_loader_that_is_refused_leaves_the_engine_as_it_was(given: Any, messag
 
 def test_more_than_everyone_is_refused() -> None:
     with pytest.raises(ValueError, match="batch_size must be at most public_size 10, got 20"):
-        PoissonBatches(20, 20, public_size=10)
+        Batches("poisson", 20, 20, public_size=10)

@@ -9,7 +9,7 @@ from torch.utils._pytree import tree_leaves
 
 import ringfence as rf
 from ringfence.training.per_example.gradients import ExampleGradients
-from ringfence.training.per_example.isolation import Inputs, example_count, mapped
+from ringfence.training.per_example.isolation import Inputs, first_input, mapped
 
 
 def seeded(make: Callable[[], nn.Module]) -> nn.Module:
@@ -35,7 +35,7 @@ def gradients_alone(model: nn.Module, inputs: Inputs, cotangents: list[Tensor]) 
     """The flat gradients of single examples."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     rows = []
-    for i in range(example_count(inputs)):
+    for i in range(len(first_input(inputs))):
         args, kwargs = mapped(lambda value: value[i : i + 1], inputs)  # noqa: B023
         outputs = tree_leaves(model(*args, **kwargs))
         slopes = [value[i : i + 1] for value in cotangents]

@@ -7,17 +7,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.backends import mha
-from torch.nn.modules.module import register_module_forward_hook
 
-import ringfence as rf
 from ringfence.training.kernels.clipped_sums import ALL, Rows
 from ringfence.training.per_example.gradients import ExampleGradients
 from ringfence.training.per_example.isolation import (
-    Calls,
     Tape,
     nothing_kept,
     refuse_changed,
     state_of,
+    watched,
     without_gradients,
 )
 from tests.training.per_example.alone import agree, drawn
@@ -47,27 +45,6 @@ def test_examples_that_decide_differently_go_in_separate_passes(other: bool) -> 
     assert sorted(one.rows.tolist() for one in passes) == [[0, 2, 3, 5], [1, 4]]
 
 
-def test_code_of_others_sees_one_example_also_inside_of_a_sequence() -> None:
-    """A layer that somebody listens to steps back into vmap, and so does everything under a global hook."""
-    shapes: list[tuple[int, ...]] = []
-
-    def listen(layer: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
-        shapes.append(tuple(output.shape))
-
-    for listens in (
-        lambda model: model[1].register_forward_hook(listen),
-        lambda model: register_module_forward_hook(listen),
-    ):
-        model, inputs = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2)), ((drawn(5, 4),), {})
-        handle = listens(model)
-        gradients = ExampleGradients(model)
-        gradients.forward(inputs)
-        gradients.clipped_sum(inputs, torch.ones(5, 2), rf.Clamp(0.1))
-        handle.remove()
-        assert {1} <= {shape[0] for shape in shapes} <= {1, 2}  # two copies of one, to measure memory
-        shapes.clear()
-
-
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
 def test_old_weight_norm_is_refused_by_name() -> None:
     """It keeps its product in an attribute; torch's newer one (``parametrizations``) does not."""
@@ -80,7 +57,7 @@ def test_old_weight_norm_is_refused_by_name() -> None:
 def test_a_gradient_comes_before_what_was_done_in_place() -> None:
     """Activations that work in place follow layers everywhere."""
     x, seen = torch.tensor([[1.0], [-1.0]]), []
-    tape = Tape(((x,), {}), tracing=False)
+    tape = Tape(((x,), {}))
     output = tape.watch(x.clone(), x, lambda gradient, kept: [("weight", ALL, Rows(gradient * kept))])
     tape.receive = seen.extend
     (3 * output.relu_()).sum().backward()
@@ -96,8 +73,8 @@ def test_a_gradient_comes_before_what_was_done_in_place() -> None:
 def test_what_is_switched_off_is_switched_on_again() -> None:
     layer = nn.Linear(2, 2)
     layer.bias.requires_grad_(False)
-    tape = Tape(((torch.ones(1, 2),), {}), tracing=False)
-    with without_gradients(layer.parameters()), Calls(layer, ()).replaced(tape):
+    tape = Tape(((torch.ones(1, 2),), {}))
+    with without_gradients(layer.parameters()), watched([], tape):
         assert not layer.weight.requires_grad
         assert not mha.get_fastpath_enabled()
     assert layer.weight.requires_grad
@@ -149,7 +126,7 @@ def test_what_depends_on_no_input_may_be_kept_and_errors_of_a_pass_are_its_own()
     model = Keeping("calls")
     ExampleGradients(model).forward(((torch.ones(4, 3),), {}))
     assert model.calls > 0
-    with pytest.raises(KeyError), nothing_kept(model, []):
+    with pytest.raises(KeyError), nothing_kept({}):
         raise KeyError
 
 

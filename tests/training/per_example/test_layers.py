@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
-import ringfence as rf
 from ringfence.training.per_example.gradients import ExampleGradients
 from ringfence.training.per_example.layers import rule_of
 from tests.training.per_example.alone import agree, drawn, words
@@ -189,24 +188,6 @@ def test_dropout_is_between_recurrent_layers_and_not_after_the_last() -> None:
     assert outputs.abs().min() > 0
 
 
-@pytest.mark.filterwarnings("ignore:examples go through the model")
-def test_packed_sequences_go_one_by_one() -> None:
-    class Packing(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer, self.last = nn.GRU(4, 3, batch_first=True), nn.Linear(3, 2)
-
-        def forward(self, x: Tensor) -> Tensor:
-            lengths = torch.full((len(x),), 3)
-            packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
-            return self.last(self.layer(packed)[1][0])
-
-    gradients, inputs = ExampleGradients(Packing()), drawn(6, 5, 4)
-    outputs = gradients.forward(((inputs,), {}))
-    assert "vmap" in gradients.fallback_reason
-    assert torch.allclose(outputs, gradients.model(inputs), atol=1e-6)
-
-
 class Changed(nn.Linear):
     def forward(self, input: Tensor) -> Tensor:
         return 2 * super().forward(input)
@@ -234,29 +215,21 @@ def patched() -> nn.Module:
 
 def test_which_layers_are_known() -> None:
     """Not those that compute something else, mix examples, or have weights that are made of others."""
-    for layer in (nn.Linear(2, 2), Named(), nn.BatchNorm1d(2).eval(), nn.Flatten(), nn.MaxPool1d(2)):
+    for layer in (nn.Linear(2, 2), Named(), nn.BatchNorm1d(2).eval()):
         assert rule_of(layer) is not None, layer
     for layer in (
         *(Changed(2, 2), Inner(2, 2, 1), patched(), nn.Bilinear(2, 2, 1)),
         *(nn.BatchNorm1d(2), nn.BatchNorm1d(2, track_running_stats=False).eval()),
         *(nn.InstanceNorm1d(2, affine=True, track_running_stats=True), nn.LSTM(2, 2, proj_size=1)),
-        *(nn.Flatten(0), nn.MaxPool1d(2, return_indices=True), nn.Embedding(5, 3, scale_grad_by_freq=True)),
-        *(nn.EmbeddingBag(5, 3, mode="max"), nn.EmbeddingBag(5, 3, mode="sum", padding_idx=0)),
+        *(
+            nn.Embedding(5, 3, scale_grad_by_freq=True),
+            nn.EmbeddingBag(5, 3, mode="max"),
+            nn.EmbeddingBag(5, 3, mode="sum", padding_idx=0),
+        ),
         parametrizations.weight_norm(nn.GRU(2, 2), "weight_hh_l0"),
         parametrizations.weight_norm(nn.MultiheadAttention(2, 1), "in_proj_weight"),
     ):
         assert rule_of(layer) is None, layer
-
-
-def test_a_repeated_word_counts_once() -> None:
-    """Clamping every place by itself would let an example move a word by its number of places."""
-    model = nn.Sequential(nn.Embedding(3, 1))
-    gradients, inputs = ExampleGradients(model), ((torch.tensor([[1, 1, 1, 2]]),), {})
-    gradients.forward(inputs)
-    total = gradients.clipped_sum(inputs, torch.full((1, 4, 1), 5.0), rf.Clamp(1.0))
-    assert total.tolist() == [0, 1, 1]
-    length = gradients.clipped_sum(inputs, torch.tensor([[[1.0], [1.0], [1.0], [4.0]]]), rf.Norm(1.0))
-    assert length.tolist() == pytest.approx([0, 0.6, 0.8], rel=1e-5)
 
 
 class Using(nn.Module):
@@ -283,14 +256,6 @@ class Using(nn.Module):
             return self.end(self.last(y) @ self.last.weight)
         if self.how == "mapped":
             return self.end(torch.func.vmap(self.last)(y))
-        if self.how == "mean":  # this and the next three look at other examples, of which there are none
-            y = y - y.mean(dim=0)
-        if self.how == "backward only":  # the outputs are those of examples alone, the gradients are not
-            y = y + (y.sum(dim=0) - y.sum(dim=0).detach())
-        if self.how == "a little":  # as rounding to a grid that depends on the largest number
-            y = y + 1e-5 * y.mean(dim=0).detach()
-        if self.how == "order":
-            y = y.roll(1, dims=0)
         y = self.last(y)
         return self.end(self.last(y) if self.how == "twice" else y)
 
@@ -319,6 +284,17 @@ class Positions(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         places = torch.arange(x.shape[1]).reshape(self.shape)
         return self.last(torch.tanh(self.words(x) + self.positions(places)))
+
+
+class Fixed(nn.Module):
+    """Adds what layers that are not trained make of an input that all share, in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fixed, self.last = nn.Embedding(9, 3).requires_grad_(False), nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.tanh(x + self.fixed(torch.arange(x.shape[1])).relu_()))
 
 
 class Writing(nn.Module):
@@ -433,7 +409,7 @@ MASKS = ("own", "shared", "none")
 ATTENTION = ("in_proj_bias", "out_proj.weight", "out_proj.bias")
 ROWS = "Conv1d is called with several rows for one example"
 SHARED = "is called several times in one pass, or shares a parameter"
-HARMLESS = ("tied", "twice", "unused", "frozen", "mean", "backward only", "a little", "order")
+HARMLESS = ("tied", "twice", "unused", "frozen")
 USES: dict[str, tuple[Callable[[], nn.Module], Tensor, dict[str, str]]] = {
     **{how: (lambda how=how: Using(how), drawn(5, 3), {}) for how in HARMLESS},
     "borrowed": (lambda: Using("borrowed"), drawn(5, 3), copied(USED, *LAST)),
@@ -475,6 +451,7 @@ USES: dict[str, tuple[Callable[[], nn.Module], Tensor, dict[str, str]]] = {
     **{f"mask: {mask}": (lambda mask=mask: Looking(mask), drawn(5, 3, 4), {}) for mask in MASKS},
     "positions that all share": (lambda: Positions((7,)), words(6, 7), {}),
     "a row of positions that all share": (lambda: Positions((1, 7)), words(6, 7), {}),
+    "fixed positions that all share": (Fixed, drawn(5, 7, 3), {}),
     "words in and out": (Writing, words(5, 3), {}),
     "several rows for one example": (
         Folded,
@@ -492,6 +469,13 @@ USES: dict[str, tuple[Callable[[], nn.Module], Tensor, dict[str, str]]] = {
             **copied("Bilinear is not known", "pair.weight", "pair.bias"),
         },
     ),
+    "a cell": (
+        sequence(lambda: nn.GRUCell(3, 2)),
+        drawn(5, 3),
+        copied(
+            "GRUCell is not known", *(f"0.{kind}_{to}" for kind in ("weight", "bias") for to in ("ih", "hh"))
+        ),
+    ),
     "padding on one side": (
         sequence(lambda: nn.Conv1d(2, 2, 2, padding="same")),
         drawn(4, 2, 6),
@@ -508,23 +492,3 @@ USES: dict[str, tuple[Callable[[], nn.Module], Tensor, dict[str, str]]] = {
 @pytest.mark.parametrize(("make", "inputs", "slower"), USES.values(), ids=USES)
 def test_uses_of_layers(make: Callable[[], nn.Module], inputs: Tensor, slower: dict[str, str]) -> None:
     assert agree(make, inputs).slower_layers == slower
-
-
-def test_uses_that_cancel_count_nothing_and_uses_that_add_up_count_once() -> None:
-    """Clipped by themselves, two uses would add up to twice the clip."""
-    layer = nn.Linear(1, 1, bias=False)
-
-    class Twice(nn.Module):
-        def __init__(self, sign: float) -> None:
-            super().__init__()
-            self.layer, self.sign = layer, sign
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.layer(x) + self.sign * self.layer(2 * x)
-
-    inputs = ((torch.ones(1, 1),), {})
-    for sign, expected in ((1.0, 1.0), (-0.5, 0.0)):
-        gradients = ExampleGradients(Twice(sign))
-        gradients.forward(inputs)
-        total = gradients.clipped_sum(inputs, torch.full((1, 1), 9.0), rf.Clamp(1.0))
-        assert float(total) == pytest.approx(expected, abs=1e-6)

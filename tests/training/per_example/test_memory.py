@@ -15,52 +15,17 @@ from ringfence.training.per_example.gradients import ExampleGradients
 from ringfence.training.per_example.isolation import Inputs, Tape
 from tests.training.engine.runs import INPUTS, Run, network
 from tests.training.per_example.alone import drawn, seeded, words
+from tests.training.per_example.test_gradients import BLOCKS
+from tests.training.per_example.test_isolation import Several
+from tests.training.per_example.test_layers import Repeated
 
-
-class Free(nn.Module):
-    """A layer that is used twice, one that takes a copy for each example, and code between them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.twice, self.norm = nn.Linear(4, 4), nn.LayerNorm(4)
-        self.scale = nn.Parameter(torch.ones(4))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.twice(self.norm(self.twice(x).tanh())) * self.scale
-
-
-class Attentive(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.words, self.attention = nn.Embedding(5, 4), nn.MultiheadAttention(4, 2, batch_first=True)
-        self.recurrent = nn.LSTM(4, 3, batch_first=True)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        x = self.words(tokens)
-        outputs, _ = self.recurrent(self.attention(x, x, x, need_weights=False)[0])
-        return outputs[:, -1]
-
-
-class Deciding(nn.Module):
-    """Asks a question that examples answer differently, so that they go in separate passes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(4, 3), nn.Linear(4, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return (
-            self.second(x.tanh())
-            if self.first(x).sum() > 0
-            else self.first(self.second(x).repeat(1, 2)[:, :4])
-        )
-
-
+DECIDING = drawn(6, 3, 4)
+DECIDING[::2] += 200  # so that examples go in separate passes, and use a layer once or twice
 MODELS: dict[str, tuple[Callable[[], nn.Module], Tensor]] = {
     "images": (network, INPUTS),
-    "free code": (Free, drawn(6, 4)),
-    "decisions": (Deciding, drawn(6, 4)),
-    "sequences": (Attentive, words(6, 3)),
+    "copies": (lambda: Repeated(nn.PReLU), drawn(5, 3, 4)),
+    "decisions": (Several, DECIDING),
+    "sequences": (lambda: nn.Sequential(nn.Embedding(5, 4), *(block() for block in BLOCKS)), words(6, 3)),
 }
 
 

@@ -1,8 +1,7 @@
 """The batches of a run: which examples are in a step, and what such steps cost."""
 
 import math
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -12,8 +11,8 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sequent
 from torch.utils.data.distributed import DistributedSampler
 
 from ringfence import checks
-from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.per_instance import PerInstanceAccountant
+from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.accounting.subsampling import Account, SampledAccountant
 from ringfence.mechanisms.base import Mechanism
@@ -25,11 +24,7 @@ from ringfence.training.target import Target
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Examples that go through the model together.
-
-    >>> MicroBatch(step=3, part=0, indices=(1, 5), last=True).indices
-    (1, 5)
-    """
+    """Examples that go through the model together."""
 
     step: int
     part: int  # the number of this micro-batch in its step, counted from 0
@@ -37,88 +32,77 @@ class MicroBatch:
     last: bool  # True for the last part of a step, after which the step is released
 
 
-class Batches(ABC):
-    """Interface of batches: the micro-batches of each step, of which each process has a share.
+@dataclass(frozen=True)
+class Batches:
+    """The micro-batches of each step, of which each process has a share.
 
-    ``count`` is the number of examples, ``batch_size`` that of a micro-batch (full) or that expected in a
-    batch (poisson), and ``public_size`` is the number of examples as far as it is public.
+    "full" takes every example in every step, ``batch_size`` at a time. "poisson" takes each with probability
+    batch_size / public_size, independently of the others, so that a batch may be empty. ``count`` is the
+    number of examples, and ``public_size`` the same as far as it is public.
+
+    Guarantee: which examples are in the Poisson sample of a step depends on the key of the noise, on the step
+    and on nothing else. Each example's probability is at most the sampling rate that is accounted for, and
+    within 2^-53 of it.
+
+    >>> [batch.indices for batch in Batches("full", 5, 2, public_size=5).of_step(0, Noise(7))]
+    [(0, 1), (2, 3), (4,)]
+    >>> batches = Batches("poisson", 1000, 100, public_size=1000)
+    >>> [len(batches.of_step(step, Noise(7))[0].indices) for step in range(3)]
+    [115, 113, 106]
     """
 
-    sampling_rate: float
-    divisor: float  # the public constant by which the sum is divided
-    steps_an_epoch: int
-    rows: int  # how many examples of this process's share go through the model together, nearly always
+    sampling: str
+    count: int
+    batch_size: int
+    public_size: float
 
-    def __init__(self, count: int, batch_size: int, public_size: float) -> None:
-        self.count, self.batch_size, self.public_size = count, batch_size, public_size
+    def __post_init__(self) -> None:
+        if self.is_full:
+            return
+        if self.batch_size > self.public_size:
+            size = f"{self.public_size:g}"
+            raise ValueError(f"batch_size must be at most public_size {size}, got {self.batch_size}")
+        checks.rate("batch_size / public_size", self.sampling_rate)
 
-    @abstractmethod
+    @property
+    def is_full(self) -> bool:
+        """Whether every example is in every step."""
+        return self.sampling == "full"
+
+    @property
+    def sampling_rate(self) -> float:
+        """The probability with which an example is in a step."""
+        return 1.0 if self.is_full else self.batch_size / self.public_size
+
+    @property
+    def divisor(self) -> float:
+        """The public constant by which the sum is divided."""
+        return self.public_size if self.is_full else float(self.batch_size)
+
+    @property
+    def steps_an_epoch(self) -> int:
+        """The number of steps in which an example is expected once."""
+        return 1 if self.is_full else math.ceil(self.public_size / self.batch_size)
+
+    @property
+    def rows(self) -> int:
+        """How many examples of this process's share go through the model together, nearly always."""
+        if self.is_full:
+            return self.batch_size
+        share = self.batch_size / distributed.world_size()
+        return 8 * math.ceil((share + 2.5 * math.sqrt(share)) / 8)
+
     def of_step(self, step: int, noise: Noise) -> list[MicroBatch]:
         """Returns this process's share of a step: at least one micro-batch, which may be empty."""
-
-    def draw_ahead(self, step: int, noise: Noise) -> None:  # noqa: B027
-        """Draws what ``of_step`` will be asked for next, where that takes time: called while a GPU works."""
-
-
-class FullBatches(Batches):
-    """Batches with every example in every step, ``batch_size`` examples at a time.
-
-    >>> [batch.indices for batch in FullBatches(5, 2, public_size=5).of_step(0, Noise(7))]
-    [(0, 1), (2, 3), (4,)]
-    """
-
-    def __init__(self, count: int, batch_size: int, public_size: float) -> None:
-        super().__init__(count, batch_size, public_size)
-        self.sampling_rate, self.divisor, self.steps_an_epoch = 1.0, public_size, 1
-        self.rows = batch_size
-
-    def of_step(self, step: int, noise: Noise) -> list[MicroBatch]:
+        if not self.is_full:
+            return [MicroBatch(step, 0, self.draw(noise, "sample", step), last=True)]
         mine = range(distributed.rank(), self.count, distributed.world_size())
         starts = range(0, max(1, len(mine)), self.batch_size)
         parts = [tuple(mine[start : start + self.batch_size]) for start in starts]
         return [MicroBatch(step, i, part, i == len(parts) - 1) for i, part in enumerate(parts)]
 
-
-class PoissonBatches(Batches):
-    """Batches with each example in with probability batch_size / public_size, independently of the others.
-
-    A batch may be empty.
-
-    Guarantee: which examples are in the batch of a step depends on the key of the noise, on the step and on
-    nothing else. Each example's probability is at most the sampling rate that is accounted for, and within
-    2^-53 of it.
-
-    >>> batches = PoissonBatches(1000, 100, public_size=1000)
-    >>> [len(batches.of_step(step, Noise(7))[0].indices) for step in range(3)]
-    [115, 113, 106]
-    """
-
-    def __init__(self, count: int, batch_size: int, public_size: float) -> None:
-        if batch_size > public_size:
-            raise ValueError(f"batch_size must be at most public_size {public_size:g}, got {batch_size}")
-        super().__init__(count, batch_size, public_size)
-        self.sampling_rate = checks.rate("batch_size / public_size", batch_size / public_size)
-        self.divisor, self.steps_an_epoch = float(batch_size), math.ceil(public_size / batch_size)
-        share = batch_size / distributed.world_size()
-        self.rows = 8 * math.ceil((share + 2.5 * math.sqrt(share)) / 8)
-        self._latest = -1  # the step that was drawn last
-        self._ahead: tuple[Noise, MicroBatch] | None = None  # a sample that nobody has asked for yet
-
-    def of_step(self, step: int, noise: Noise) -> list[MicroBatch]:
-        ahead, self._ahead, self._latest = self._ahead, None, step
-        if ahead is not None and ahead[0] is noise and ahead[1].step == step:
-            return [ahead[1]]
-        return [self._sample(step, noise)]
-
-    def draw_ahead(self, step: int, noise: Noise) -> None:
-        if step > self._latest:  # workers of a loader ask for several steps in advance
-            self._ahead = (noise, self._sample(step, noise))
-
-    def _sample(self, step: int, noise: Noise) -> MicroBatch:
-        return MicroBatch(step, 0, self.draw(noise, "sample", step), last=True)
-
     def draw(self, noise: Noise, *place: Place) -> tuple[int, ...]:
-        """Returns this process's share of the sample that belongs to a place in the run."""
+        """Returns this process's share of the Poisson sample that belongs to a place in the run."""
         everyone = noise.at(*place).chosen(self.count, self.sampling_rate)
         return tuple(everyone[distributed.rank() :: distributed.world_size()])
 
@@ -171,85 +155,103 @@ class Examples:
 
 @dataclass(frozen=True)
 class RunPlan:
-    """The batches of a run, and how far one example moves the sum of a step, rounding included.
+    """Everything that the releases of a run depend on, beside the model and the noise.
+
+    ``sensitivity`` is how far one example moves the sum of a step, rounding included. With
+    ``auxiliary_batches`` the cost for the data at hand is estimated, which takes a part of delta.
 
     >>> from ringfence import Clamp, Gaussian
     >>> loader = DataLoader(range(1000), batch_size=100)
-    >>> plan = RunPlan.of(loader, Clamp(0.1), None, "poisson", secure=False, rounding=0.0)
-    >>> plan.batches.sampling_rate, plan.account(Gaussian(1.0))
+    >>> plan = RunPlan.of(loader, Gaussian(1.0), Clamp(0.1), sampling="poisson", rounding=2.0**-24)
+    >>> plan.batches.sampling_rate, plan.account()
     (0.1, SampledAccountant(Gaussian(sigma=1.0), sampling_rate=0.1, steps=0))
     """
 
     loader: DataLoader[Any]
-    batches: FullBatches | PoissonBatches
+    batches: Batches
+    mechanism: Mechanism
+    clip: Clip
     sensitivity: Sensitivity
+    loss_reduction: str
+    auxiliary_batches: int
     secure: bool
 
     @classmethod
     def of(
         cls,
         loader: DataLoader[Any],
+        mechanism: Mechanism,
         clip: Clip,
-        public_size: float | None,
-        sampling: str,
         *,
-        secure: bool,
+        sampling: str,
         rounding: float,
+        public_size: float | None = None,
+        loss_reduction: str = "mean",
+        auxiliary_batches: int = 0,
+        secure: bool = False,
     ) -> "RunPlan":
-        """Returns the plan for the examples of a loader; ``sampling`` is "full" or "poisson".
+        """Returns the plan for the examples of a loader. ``rounding`` is the relative error of one operation.
 
-        ``rounding`` is the relative error of one operation where the loss is a mean, else 0. A mean divides
-        each example's gradient by n: three roundings that another n would make differently, for n examples.
+        A mean loss divides each example's gradient by n: three roundings that another n would make
+        differently, for n examples.
         """
         loader, count, batch_size = checked_loader(loader)
         size = float(checks.positive("public_size", count if public_size is None else public_size))
         sensitivity = Sensitivity.of(clip.sensitivity)
-        sensitivity = sensitivity.times(1 + 2 * 4 * largest_batch(batch_size) * rounding)
+        if loss_reduction == "mean":
+            sensitivity = sensitivity.times(1 + 2 * 4 * largest_batch(batch_size) * rounding)
         if secure:
             sensitivity = secure_sensitivity(sensitivity, count, size)
-        batches = (FullBatches if sampling == "full" else PoissonBatches)(count, batch_size, size)
-        return cls(loader, batches, sensitivity, secure)
+        batches = Batches(sampling, count, batch_size, size)
+        return cls(loader, batches, mechanism, clip, sensitivity, loss_reduction, auxiliary_batches, secure)
 
     def settings(self) -> dict[str, Any]:
-        """Returns what of the plan a run that goes on must share with the one that was saved."""
+        """Returns what a run that goes on must share with the one that was saved, in plain data."""
         return {
-            "sampling": "full" if isinstance(self.batches, FullBatches) else "poisson",
+            "sampling": self.batches.sampling,
             "public_size": self.batches.public_size,
             "batch_size": self.batches.batch_size,
             "examples": self.batches.count,
             "secure": self.secure,
+            "mechanism": self.mechanism.state_dict(),
+            "clip": repr(self.clip),
+            "loss_reduction": self.loss_reduction,
+            "auxiliary_batches": self.auxiliary_batches,
         }
 
-    def account(self, mechanism: Mechanism) -> Account:
+    def account(self) -> Account:
         """Returns an account for such steps."""
-        if isinstance(self.batches, FullBatches):
-            return PerInstanceAccountant(mechanism, self.sensitivity)
-        return SampledAccountant(mechanism, self.sensitivity, self.batches.sampling_rate)
+        if self.batches.is_full:
+            return PerInstanceAccountant(self.mechanism, self.sensitivity)
+        return SampledAccountant(self.mechanism, self.sensitivity, self.batches.sampling_rate)
 
-    def law(
-        self, target: Target, mechanism: Mechanism, numbers: int, epochs: int, *, estimated: bool
-    ) -> Mechanism:
-        """Returns the mechanism with the smallest sigma with which ``epochs`` epochs meet the target.
+    def cost(self, numbers: int, steps: int) -> PrivacyLoss:
+        """Returns what ``steps`` steps cost that release ``numbers`` numbers each, for every dataset."""
+        account = self.account()
+        account.step_worst_case(torch.zeros(()).expand(numbers), count=steps)
+        if self.auxiliary_batches and isinstance(account, SampledAccountant):
+            account.spent = steps * account.failure_probability
+        return account.privacy_loss().drawn_securely(steps * numbers * self.secure)
 
-        Each step releases ``numbers`` numbers. ``estimated``: auxiliary batches estimate the cost for the
-        data at hand, which takes a part of delta.
-        """
+    def for_target(self, target: Target, numbers: int, epochs: int) -> "RunPlan":
+        """Returns the plan with the smallest sigma with which ``epochs`` epochs meet the target."""
         steps = checks.count("epochs", epochs, at_least=1, at_most=10**6) * self.batches.steps_an_epoch
-        theta = torch.zeros(()).expand(numbers)
 
-        def claim(account: Account, delta: float) -> Guarantee:
-            account.step_worst_case(theta, count=steps)
-            if estimated and isinstance(account, SampledAccountant):
-                account.spent = steps * account.failure_probability
-            return account.privacy_loss().drawn_securely(steps * numbers * self.secure).guarantee(delta)
+        def law(plan: RunPlan) -> Mechanism:
+            return target.law(
+                plan.mechanism,
+                lambda law, delta: replace(plan, mechanism=law).cost(numbers, steps).guarantee(delta),
+            )
 
         # releases of everything cost more than those of samples, and their sigma is found sooner
-        law = target.law(
-            mechanism, lambda law, delta: claim(PerInstanceAccountant(law, self.sensitivity), delta)
-        )
-        if isinstance(self.batches, FullBatches):
-            return law
-        return target.law(law, lambda law, delta: claim(self.account(law), delta))
+        found = replace(self, mechanism=law(replace(self, batches=replace(self.batches, sampling="full"))))
+        return found if self.batches.is_full else replace(self, mechanism=law(found))
+
+
+def loading_options(loader: DataLoader[Any]) -> dict[str, Any]:
+    """Returns how a loader loads, as arguments of another that draws other batches."""
+    names = ("num_workers", "pin_memory", "timeout", "worker_init_fn", "prefetch_factor")
+    return {name: getattr(loader, name) for name in names}
 
 
 def checked_loader(loader: object) -> tuple[DataLoader[Any], int, int]:

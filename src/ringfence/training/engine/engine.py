@@ -18,7 +18,7 @@ from ringfence.accounting.subsampling import Account
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.noise import Noise
 from ringfence.training import distributed
-from ringfence.training.assumptions import NEEDS_SIZE, assumptions
+from ringfence.training.assumptions import assumptions, refuse_secure
 from ringfence.training.clipping import Clip
 from ringfence.training.engine.batches import RunPlan
 from ringfence.training.engine.run import (
@@ -123,10 +123,7 @@ class PrivacyEngine:
             raise ValueError(
                 f"auxiliary_batches must be 0, or at least 2 with sampling 'poisson', got {auxiliary_batches}"
             )
-        if checks.flag("secure", secure) and seed is not None:
-            raise ValueError(f"seed must be None, got {seed!r}: secure releases have no seed")
-        if secure and public_size is None:
-            raise ValueError(NEEDS_SIZE)
+        refuse_secure(secure, "seed", seed, public_size)
         self.mechanism, self.clip = mechanism, clip
         self.sampling, self.public_size, self.loss_reduction = sampling, public_size, loss_reduction
         self.loss, self.auxiliary_batches = loss, auxiliary_batches
@@ -179,10 +176,15 @@ class PrivacyEngine:
             raise ValueError("this engine already serves a run: make another for another model")
         module = _unwrapped(model)
         parameters = list(module.parameters())
-        units = [torch.finfo(p.dtype).eps / 2 for p in parameters if self.loss_reduction == "mean"]
-        sampled = (self.public_size, self.sampling)
-        rounding = max(units, default=0.0)
-        plan = RunPlan.of(loader, self.clip, *sampled, secure=self.secure, rounding=rounding)
+        plan = RunPlan.of(
+            *(loader, self.mechanism, self.clip),
+            sampling=self.sampling,
+            rounding=max((torch.finfo(p.dtype).eps / 2 for p in parameters), default=0.0),
+            public_size=self.public_size,
+            loss_reduction=self.loss_reduction,
+            auxiliary_batches=self.auxiliary_batches,
+            secure=self.secure,
+        )
         on_gpu = any(parameter.is_cuda for parameter in parameters)
         if self.cuda_graphs and not on_gpu:
             raise ValueError("cuda_graphs needs a model on a GPU: move it there before make_private")
@@ -195,16 +197,14 @@ class PrivacyEngine:
             refuse_random_layers(module)
             fisher = FisherTracking(self.loss, plan.batches.count, self.fisher_every, self.fisher_kind)
         if target is not None:
-            estimated = self.auxiliary_batches > 0
-            self.mechanism = plan.law(target, self.mechanism, gradients.size, epochs, estimated=estimated)
+            plan = plan.for_target(target, gradients.size, epochs)
+            self.mechanism = plan.mechanism
         for value in module.state_dict().values():
             distributed.from_first(value)
         given = {"size_given": self.public_size is not None, "seed_given": self.given_seed is not None}
         self._run = run = TrainingRun(
-            *(plan, gradients, optimizer, self.mechanism, self.clip),
-            loss_reduction=self.loss_reduction,
+            *(plan, gradients, optimizer),
             loss=self.loss,
-            auxiliary_batches=self.auxiliary_batches,
             fisher=fisher,
             on_step=self.on_step,
             seed=int(distributed.text_from_first(str(self._noise.seed))),

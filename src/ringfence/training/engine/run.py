@@ -2,12 +2,12 @@
 
 import secrets
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from itertools import tee
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -15,30 +15,21 @@ from torch.func import grad, vmap
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.data import DataLoader, Dataset
-from torch.utils.data import Sampler as BatchSampler
 
 from ringfence import checks
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.subsampling import Account
 from ringfence.files.journal import Journal
-from ringfence.mechanisms.base import Mechanism, Sampler
+from ringfence.mechanisms.base import Sampler
 from ringfence.noise import Noise, side_by_side
 from ringfence.training import distributed
-from ringfence.training.clipping import Clip
-from ringfence.training.engine.batches import (
-    Batches,
-    Examples,
-    MicroBatch,
-    PoissonBatches,
-    RunPlan,
-    largest_batch,
-)
+from ringfence.training.engine.batches import Examples, MicroBatch, RunPlan, largest_batch, loading_options
 from ringfence.training.engine.run_file import RunFile, State
 from ringfence.training.information import FisherTracking
 from ringfence.training.jacobian import Loss
 from ringfence.training.per_example.gradients import ExampleGradients
-from ringfence.training.per_example.isolation import Inputs, device_of
+from ringfence.training.per_example.isolation import Inputs, first_input
 from ringfence.training.per_example.layers import is_frozen, refuse_layers, refuse_other_parameters
 
 _LOSS_ROUNDING = 1e-3  # of the largest gradient: a loss that mixes examples is off by far more
@@ -49,13 +40,6 @@ class StepReport:
     """Report of a release: the number of releases, the loss of the batch, and the cost of all.
 
     ``loss`` is None unless the engine knows the loss. The loss comes from private data: do not publish it.
-
-    >>> import ringfence as rf
-    >>> account = rf.PerInstanceAccountant(rf.Gaussian(1.0), sensitivity=0.1)
-    >>> account.step(0.0)
-    >>> report = StepReport(account.steps, None, account.guarantee)
-    >>> report.steps, round(report.guarantee(1e-5).epsilon, 3)
-    (1, 0.341)
     """
 
     steps: int
@@ -96,12 +80,8 @@ class TrainingRun:
         plan: RunPlan,
         gradients: ExampleGradients,
         optimizer: Optimizer,
-        mechanism: Mechanism,
-        clip: Clip,
         *,
-        loss_reduction: Literal["mean", "sum"],
         loss: Loss | None,
-        auxiliary_batches: int,
         fisher: FisherTracking | None,
         on_step: Callable[[StepReport], None] | None,
         seed: int,
@@ -109,22 +89,15 @@ class TrainingRun:
         assumptions: tuple[str, ...],
     ) -> None:
         self.plan, self.gradients, self.optimizer = plan, gradients, optimizer
-        self.mechanism, self.clip, self.loss, self.on_step = mechanism, clip, loss, on_step
-        self.fisher, self.assumptions = fisher, assumptions
-        self.settings = {
-            **plan.settings(),
-            "mechanism": mechanism.state_dict(),
-            "clip": repr(clip),
-            "loss_reduction": loss_reduction,
-            "auxiliary_batches": auxiliary_batches,
-            "parameters": {name: list(p.shape) for name, p in gradients.parameters.items()},
-        }
+        self.loss, self.fisher, self.on_step, self.assumptions = loss, fisher, on_step, assumptions
+        shapes = {name: list(p.shape) for name, p in gradients.parameters.items()}
+        self.settings = {**plan.settings(), "parameters": shapes}
         self.run_id = distributed.text_from_first(secrets.token_hex(16))
         self.seed, self.given_seed = seed, given_seed
         self.steps = 0
         self.theta: Tensor | None = None
-        self.account: Account = plan.account(mechanism)
-        self.attempt = 0 if isinstance(plan.batches, PoissonBatches) else None  # which sample a step draws
+        self.account: Account = plan.account()
+        self.attempt = None if plan.batches.is_full else 0  # which sample a step draws
         self.noise = run_noise(seed, self.settings)
         self.journal: Journal | None = None
         self.known: dict[tuple[int, int], str] = {}  # digests of released sums, by step and attempt
@@ -132,7 +105,7 @@ class TrainingRun:
         self._refused: str | None = None  # the reason why nothing may be released
         self._charged: tuple[int, bytes] | None = None  # step and digest of the last charge
         self._sampler: Sampler | None = None  # made with the first theta
-        self._examples = Examples(plan.loader) if auxiliary_batches else None
+        self._examples = Examples(plan.loader) if plan.auxiliary_batches else None
         self.begin()
 
     # ------------------------------------------------------------------ the loop
@@ -170,7 +143,10 @@ class TrainingRun:
             if value.is_floating_point():
                 checks.require(f"input {name}", "must be finite", value, torch.isfinite(value))
         with self._seeded(batch, inputs):
-            outputs = tree_map(_in_float32, self.gradients.forward(inputs))
+            outputs = self.gradients.forward(inputs)
+        # of half precision no mean may be taken: the rounding of 1/n shows n
+        halves = (torch.bfloat16, torch.float16)
+        outputs = tree_map(lambda output: output.float() if output.dtype in halves else output, outputs)
         for output in tree_leaves(outputs):
             if output.is_floating_point():
                 output.requires_grad_()
@@ -205,15 +181,17 @@ class TrainingRun:
         (batch, values), (inputs, outputs) = self._batch, self._output
         if all(output.grad is None for output in tree_leaves(outputs)):
             raise ValueError("optimizer.step() needs a gradient: call loss.backward() first")
-        factor = len(batch.indices) if self.settings["loss_reduction"] == "mean" else 1
+        factor = len(batch.indices) if self.plan.loss_reduction == "mean" else 1
         if factor > largest_batch(self.plan.batches.batch_size):
             raise ValueError(f"a mean over {factor} examples is not charged for: use loss_reduction='sum'")
-        cotangents = tree_map(lambda output: _gradient(output) * factor, outputs)
+        cotangents = tree_map(
+            lambda output: torch.zeros_like(output) if output.grad is None else output.grad * factor, outputs
+        )
         if self.loss is not None and batch.indices:
             self._observe(batch, values, inputs, tree_map(torch.detach, outputs), cotangents)
         dtype = torch.float64 if self.plan.secure else None
         with self._seeded(batch, inputs):
-            return batch, self.gradients.clipped_sum(inputs, cotangents, self.clip, dtype)
+            return batch, self.gradients.clipped_sum(inputs, cotangents, self.plan.clip, dtype)
 
     def _observe(self, batch: MicroBatch, values: Any, inputs: Inputs, outputs: Any, cotangents: Any) -> None:
         """Refuses gradients that are not those of examples apart; notes loss and examples of the step."""
@@ -249,7 +227,7 @@ class TrainingRun:
     def _seeded(self, batch: MicroBatch, inputs: Inputs) -> Any:
         """Makes the forward and the backward pass of a batch draw the same dropout masks."""
         place = ("forward", batch.step, batch.part, distributed.rank())
-        return self.noise.global_draws(*place, device=device_of(inputs))
+        return self.noise.global_draws(*place, device=first_input(inputs).device)
 
     # ------------------------------------------------------------------ the release
 
@@ -257,13 +235,12 @@ class TrainingRun:
         """Releases the sum of a complete step and hands the result to the optimizer as the gradient."""
         theta = self.theta = distributed.summed(theta)
         step = self.steps
-        self.plan.batches.draw_ahead(step + 1, self.noise)
         released = self.release(step, theta) / self.plan.batches.divisor
         self.steps += 1
         if self.fisher is not None:
             model, memory = self.gradients.model, self.gradients.memory_budget
             place: dict[str, Any] = {"noise": self.noise, "step": step, "memory": memory}
-            self.fisher.measure(model, self.mechanism, self.clip, theta, **place)
+            self.fisher.measure(model, self.plan.mechanism, self.plan.clip, theta, **place)
         for group in self.optimizer.param_groups:
             for parameter in group["params"]:
                 parameter.grad = None  # nothing but the released sum moves a parameter
@@ -303,9 +280,9 @@ class TrainingRun:
             record = {"step": step, "attempt": place[1], "digest": name.hex()}
             self.journal.append({**record, "account": self.account.state_dict()})
         if self.plan.secure:
-            return distributed.from_first(self.mechanism.release(theta))
+            return distributed.from_first(self.plan.mechanism.release(theta))
         if self._sampler is None:
-            self._sampler = Sampler(self.mechanism, theta.dtype, theta.device)
+            self._sampler = Sampler(self.plan.mechanism, theta.dtype, theta.device)
         draws = side_by_side([self.noise], "noise", step, name, device=theta.device)
         return distributed.from_first(self._sampler.draw(theta, draws))
 
@@ -313,9 +290,8 @@ class TrainingRun:
         """Yields sums over independent Poisson samples at the present parameters; they are never released."""
         assert self._examples is not None
         assert self.loss is not None
-        assert isinstance(self.plan.batches, PoissonBatches)
         device = next(iter(self.gradients.parameters.values())).device
-        for one in range(self.settings["auxiliary_batches"]):
+        for one in range(self.plan.auxiliary_batches):
             indices = self.plan.batches.draw(self.noise, "auxiliary", step, one)
             values = self._examples.batch(indices)
             targets = _targets(values).to(device)
@@ -325,7 +301,7 @@ class TrainingRun:
                 outputs = self.gradients.forward(inputs)
             cotangents = _cotangents(self.loss, outputs, targets) if indices else outputs
             with self.noise.global_draws(*place, device=device):
-                part = self.gradients.clipped_sum(inputs, cotangents, self.clip)
+                part = self.gradients.clipped_sum(inputs, cotangents, self.plan.clip)
             yield distributed.summed(part)
 
     # ------------------------------------------------------------------ the cost
@@ -338,11 +314,7 @@ class TrainingRun:
 
     def planned_cost(self, steps: int) -> PrivacyLoss:
         """Returns what this number of further steps will cost, whatever the data."""
-        account, numbers = self.account.fresh(), self.gradients.size
-        account.step_worst_case(torch.zeros(()).expand(numbers), count=steps)
-        spent = 0.0 if self._examples is None else steps * getattr(account, "failure_probability", 0.0)
-        loss = account.privacy_loss() + PrivacyLoss(spent=spent)
-        return loss.drawn_securely(steps * numbers * self.plan.secure)
+        return self.plan.cost(self.gradients.size, steps)
 
     def steps_until(self, steps: int) -> int:
         """Returns the releases of the account after this number of further steps; repeated ones are free."""
@@ -432,7 +404,10 @@ class TrainingRun:
                 "optimizer": self.optimizer.state_dict(),
                 "others": {name: other.state_dict() for name, other in others.items()},
                 "fisher": {} if self.fisher is None else self.fisher.state_dict(),
-                "random": _random_states(),
+                "random": {  # torch's global generators, which the user's own code may draw from
+                    "cpu": torch.get_rng_state(),
+                    "cuda": list(torch.cuda.get_rng_state_all()) if torch.cuda.is_available() else [],
+                },
                 "known": known,
                 "attempt": self.attempt,
                 "most": self.most,
@@ -446,7 +421,10 @@ class TrainingRun:
             other.load_state_dict(objects["others"][name])
         if self.fisher is not None:
             self.fisher.load_state_dict(objects["fisher"])
-        _set_random_states(objects["random"])
+        random = objects["random"]
+        torch.set_rng_state(random["cpu"])
+        if random["cuda"] and len(random["cuda"]) == torch.cuda.device_count():
+            torch.cuda.set_rng_state_all(random["cuda"])
 
 
 class PrivateModule(nn.Module):
@@ -549,14 +527,7 @@ class PrivateLoader:
 
     def __init__(self, loader: DataLoader[Any], run: TrainingRun) -> None:
         self.dataset: Dataset[Any] = loader.dataset
-        self._run, self._examples = run, Examples(loader)
-        self._options = {
-            "num_workers": loader.num_workers,
-            "pin_memory": loader.pin_memory,
-            "timeout": loader.timeout,
-            "worker_init_fn": loader.worker_init_fn,
-            "prefetch_factor": loader.prefetch_factor,
-        }
+        self._run, self._examples, self._options = run, Examples(loader), loading_options(loader)
 
     @property
     def batches_a_step(self) -> int:
@@ -570,34 +541,22 @@ class PrivateLoader:
     def __iter__(self) -> Iterator[Any]:
         batches, (start, noise) = self._run.plan.batches, self._run.begin()
         epoch = batches.steps_an_epoch
-        sampler = _Remembering(batches, range(start, (start // epoch + 1) * epoch), noise)
+        steps = range(start, (start // epoch + 1) * epoch)
+        # workers ask for batches ahead of time
+        asked, announced = tee(batch for step in steps for batch in batches.of_step(step, noise))
         loader = DataLoader(
             self.dataset,
-            batch_sampler=sampler,
+            batch_sampler=(list(batch.indices) for batch in asked),
             collate_fn=self._examples.collated,
             generator=torch.Generator(),  # so that iterating draws nothing from torch's global generator
-            **self._options,  # type: ignore[arg-type]
+            **self._options,
         )
-        for batch in loader:
-            self._run.announce(sampler.handed_out.popleft(), batch)
-            yield batch
+        for values, batch in zip(loader, announced, strict=False):
+            self._run.announce(batch, values)
+            yield values
             if self._run.noise is not noise:  # the step begins again with a new sample
                 yield from self
                 return
-
-
-class _Remembering(BatchSampler[list[int]]):
-    """Keeps the micro-batches that workers asked for ahead of time until they are handed out."""
-
-    def __init__(self, batches: Batches, steps: range, noise: Noise) -> None:
-        self.batches, self.steps, self.noise = batches, steps, noise
-        self.handed_out: deque[MicroBatch] = deque()
-
-    def __iter__(self) -> Iterator[list[int]]:
-        for step in self.steps:
-            for batch in self.batches.of_step(step, self.noise):
-                self.handed_out.append(batch)
-                yield list(batch.indices)
 
 
 def run_noise(seed: int, settings: dict[str, Any], attempt: int | None = None) -> Noise:
@@ -633,29 +592,7 @@ def _targets(values: Any) -> Tensor:
     return values[1]
 
 
-def _in_float32(output: Tensor) -> Tensor:
-    """Returns an output of which a mean loss may be taken: in half precision the rounding of 1/n shows n."""
-    return output.float() if output.dtype in (torch.bfloat16, torch.float16) else output
-
-
-def _gradient(output: Tensor) -> Tensor:
-    """Returns the gradient of the loss by an output; zero where the loss does not depend on it."""
-    return torch.zeros_like(output) if output.grad is None else output.grad
-
-
 def _laid_out(value: Tensor, parameter: Tensor) -> Tensor:
     """Returns the value as the parameter lies in memory, without which GPU optimizers take each by itself."""
     same = value.dtype == parameter.dtype and value.stride() == parameter.stride()
     return value if same else torch.empty_like(parameter).copy_(value)
-
-
-def _random_states() -> dict[str, Any]:
-    """Returns the states of torch's global generators, which the user's own code may draw from."""
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-    return {"cpu": torch.get_rng_state(), "cuda": list(cuda)}
-
-
-def _set_random_states(states: dict[str, Any]) -> None:
-    torch.set_rng_state(states["cpu"])
-    if states["cuda"] and len(states["cuda"]) == torch.cuda.device_count():
-        torch.cuda.set_rng_state_all(states["cuda"])

@@ -84,11 +84,6 @@ class Window:
     dilation: tuple[int, ...]
     groups: int = 1
 
-    def __post_init__(self) -> None:
-        lengths = {len(self.kernel), len(self.stride), len(self.padding), len(self.dilation)}
-        if len(lengths) > 1 or not 1 <= len(self.kernel) <= 3:
-            raise ValueError(f"window must have one to three numbers of each kind, got {self}")
-
     def positions(self, size: tuple[int, ...]) -> tuple[int, ...]:
         """How many places the window takes along each dimension of an input of this size."""
         settings = zip(size, self.kernel, self.stride, self.padding, self.dilation, strict=True)
@@ -159,6 +154,13 @@ class Contribution(ABC):
         return self
 
 
+def _bounded(gradients: Tensor, limit: float | None, weights: Tensor | None) -> Tensor:
+    """weights_i gradient_i of each example, clamped to [-limit, limit]; None leaves either out."""
+    if weights is not None:
+        gradients = gradients * weights.to(gradients.dtype).view(-1, *(1,) * (gradients.dim() - 1))
+    return gradients if limit is None else gradients.clamp(-limit, limit)
+
+
 # the name of a parameter, which of its rows, and their gradients
 Part = tuple[str, slice, Contribution]
 
@@ -174,12 +176,7 @@ class Rows(Contribution):
     gradients: Tensor
 
     def sum(self, limit: float | None, weights: Tensor | None = None) -> Tensor:
-        rows = self.rows()
-        if weights is not None:
-            rows = rows * weights.to(rows.dtype).view(-1, *(1,) * (rows.dim() - 1))
-        if limit is not None:
-            rows = rows.clamp(-limit, limit)
-        return rows.sum(dim=0)
+        return _bounded(self.rows(), limit, weights).sum(dim=0)
 
     def squares(self) -> Tensor:
         return row_lengths(self.gradients.flatten(1)).square() * (1 + 2.0**-20)
@@ -236,9 +233,8 @@ class Products(Contribution):
                 self.left, self.right, self._geometry(fused), limit, weights
             )
             return total
-        left, right, dtype = self.left, self.right, self._dtype
-        if weights is not None:
-            left = left * weights.to(dtype).view(-1, *(1,) * (left.dim() - 1))
+        right, dtype = self.right, self._dtype
+        left = self.left if weights is None else _bounded(self.left.to(dtype), None, weights)
         if self._is_outer():
             vectors = self.window.patches(right.to(dtype)).flatten(1)
             return _one_place(left.to(dtype).flatten(1), vectors, limit).view(self._shape)
@@ -415,12 +411,7 @@ class Words(Contribution):
         return Words(sums, words.masked_fill(others, size), size)
 
     def sum(self, limit: float | None, weights: Tensor | None = None) -> Tensor:
-        values = self.values
-        if weights is not None:
-            values = values * weights.to(values.dtype).view(-1, 1, 1)
-        if limit is not None:
-            values = values.clamp(-limit, limit)
-        return sum_rows(values, self.words, self.size)
+        return sum_rows(_bounded(self.values, limit, weights), self.words, self.size)
 
     def squares(self) -> Tensor:
         return row_lengths(self.values.flatten(1)).square() * (1 + 2.0**-20)

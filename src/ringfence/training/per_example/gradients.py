@@ -15,22 +15,20 @@ from ringfence import checks
 from ringfence.training.clipping import Clip
 from ringfence.training.kernels.clipped_sums import ALL, Contribution, Part, add_uses
 from ringfence.training.per_example.isolation import (
-    BatchFunctions,
-    Calls,
     DisagreementError,
     Inputs,
     KeptError,
-    KnownLayer,
     Pass,
+    Rule,
     Tape,
     UnfitError,
-    device_of,
-    example_count,
+    first_input,
     first_row,
     mapped,
     nothing_kept,
     refuse_changed,
     state_of,
+    watched,
     without_gradients,
 )
 from ringfence.training.per_example.layers import known_layers, refuse_layers, refuse_other_parameters
@@ -77,12 +75,10 @@ class ExampleGradients:
             None if memory_budget is None else checks.count("memory_budget", memory_budget, at_least=1)
         )
         self.fallback_reason: str | None = None
-        self._known: dict[str, KnownLayer] = {}
+        self._known: dict[str, Rule] = {}
         self._reasons: dict[str, str] = {}  # why layers that have a rule are left out, by parameter
-        self._calls = Calls(model, ())
-        self._layers: list[nn.Module] = []
+        self._layers: dict[str, nn.Module] = {}
         self._seen: tuple[Any, ...] = ()  # the state of the model for which this was decided
-        self._asks = False  # whether the model does what vmap needs help with
         self._autocast: tuple[str, torch.dtype, bool] | None = None  # that of the last forward pass
         self._fitting: int | None = None
         self._kept: tuple[Inputs, list[Pass]] | None = None
@@ -131,7 +127,7 @@ class ExampleGradients:
         """The model's outputs, without a graph; what it takes to go back is kept where the budget allows."""
         self._kept = None
         self._remember_autocast(inputs)
-        count = example_count(inputs)
+        count = len(first_input(inputs))
         if not count:  # not every model takes no rows: one of zeros, which is dropped
             args, kwargs = mapped(lambda value: value.new_zeros(1, *value.shape[1:]), inputs)
             with torch.no_grad():
@@ -175,7 +171,7 @@ class ExampleGradients:
         """Yields which examples these are, and their flat gradients, a few examples at a time."""
         leaves = tree_leaves(cotangents)
         if not self._is_passable(inputs):
-            for i in range(example_count(inputs)):
+            for i in range(len(first_input(inputs))):
                 with torch.enable_grad():
                     outputs, copy = self._alone(inputs, i)
                 pairs = zip(tree_leaves(outputs), leaves, strict=True)
@@ -252,7 +248,7 @@ class ExampleGradients:
 
     def _is_passable(self, inputs: Inputs) -> bool:
         """Whether there are examples, and vmap takes them."""
-        return bool(example_count(inputs)) and (self._kept is not None or not self._falls_back(inputs))
+        return bool(len(first_input(inputs))) and (self._kept is not None or not self._falls_back(inputs))
 
     def _falls_back(self, inputs: Inputs) -> bool:
         """Whether each example goes through a copy of the model, because vmap cannot run it."""
@@ -275,14 +271,13 @@ class ExampleGradients:
         refuse_layers(self.model)
         refuse_other_parameters(self.model, self.parameters)
         self._known, self._reasons, self._fitting = known_layers(self.model), {}, None
-        self._layers = list(self.model.modules())
-        self._calls = Calls(self.model, self._known.values())
+        self._layers = dict(self.model.named_modules())
         few = mapped(lambda value: value[:2], inputs)
         with _same_draws(inputs), torch.enable_grad():
             try:
                 while any(
                     self._leave_out_used(one)
-                    for one in self._separate(few, slice(0, example_count(few)), tracing=True)
+                    for one in self._separate(few, slice(0, len(first_input(few))), tracing=True)
                 ):
                     pass
             except (torch.OutOfMemoryError, KeptError):
@@ -308,9 +303,8 @@ class ExampleGradients:
         return bool(left_out)
 
     def _leave_out(self, name: str, reason: str) -> None:
-        one = self._known.pop(name)
-        self._reasons |= dict.fromkeys(one.trained.values(), f"{type(one.layer).__name__} {reason}")
-        self._calls = Calls(self.model, self._known.values())
+        rule = self._known.pop(name)
+        self._reasons |= dict.fromkeys(rule.trained.values(), f"{type(rule.layer).__name__} {reason}")
 
     @property
     def _copied(self) -> list[str]:
@@ -327,7 +321,7 @@ class ExampleGradients:
 
     def _remember_autocast(self, inputs: Inputs) -> None:
         """Keeps the precision that the user's loop asks for, because the way back comes after it."""
-        kind = device_of(inputs).type
+        kind = first_input(inputs).device.type
         self._autocast = (kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
 
     def _autocasting(self) -> AbstractContextManager[object]:
@@ -362,7 +356,7 @@ class ExampleGradients:
 
     def _passes(self, inputs: Inputs, keep: bool = True) -> Iterator[Pass]:
         """The passes over a batch: in parts of one size, filled up to it where ``rows`` is given."""
-        count, size = example_count(inputs), self._at_once(inputs)
+        count, size = len(first_input(inputs)), self._at_once(inputs)
         size = min(size, count if self.rows is None else self.rows)
         for start in range(0, count, size):
             some = slice(start, min(start + size, count))
@@ -372,7 +366,7 @@ class ExampleGradients:
         self, inputs: Inputs, rows: slice | Tensor, keep: bool = True, size: int = 0, *, tracing: bool = False
     ) -> Iterator[Pass]:
         """One pass over all inputs, or several where the model decides differently for some of them."""
-        count = example_count(inputs)
+        count = len(first_input(inputs))
         filled = inputs if self.rows is None or count >= size else self._filled(inputs, size)
         try:
             yield self._pass(filled, count, rows, keep, tracing=tracing)
@@ -385,7 +379,7 @@ class ExampleGradients:
 
     def _filled(self, inputs: Inputs, size: int) -> Inputs:
         """The inputs, filled up with copies of themselves."""
-        again = torch.arange(size, device=device_of(inputs)) % example_count(inputs)
+        again = torch.arange(size, device=first_input(inputs).device) % len(first_input(inputs))
         filled: Inputs = mapped(lambda value: value[again], inputs)
         return filled
 
@@ -399,26 +393,19 @@ class ExampleGradients:
         tracing: bool = False,
     ) -> Pass:
         """The forward pass over examples of which ``count`` are real; without ``keep``, no way back."""
-        tape, asks = Tape(inputs, tracing=tracing), tracing or self._asks
+        tape = Tape(inputs)
         try:
             with (
                 torch.set_grad_enabled(keep),
                 nullcontext() if tracing else without_gradients(self.parameters.values()),
-                self._calls.replaced(tape),
-                BatchFunctions(tape) if asks else nullcontext(),
-                nothing_kept(self.model, self._layers, lambda: tape.asked, asks=asks),
+                watched(self._known.values(), tape),
+                nothing_kept(self._layers, lambda: tape.asked),
                 self._autocasting(),
             ):
                 outputs = tape.run(self.model, inputs, {name: self.parameters[name] for name in self._copied})
         except UnfitError as error:
             self._leave_out(error.name, error.reason)
             return self._pass(inputs, count, rows, keep, tracing=tracing)
-        except RuntimeError as error:
-            if asks or "vmap" not in str(error):
-                raise
-            self._asks = True  # the model's code asks something of an example for the first time
-            return self._pass(inputs, count, rows, keep)
-        self._asks = tape.helped if tracing else self._asks
         return Pass(tape, outputs, count, rows)
 
 
@@ -432,7 +419,7 @@ def _joined(outputs: list[Any]) -> Any:
 
 def _same_draws(inputs: Inputs) -> AbstractContextManager[None]:
     """What is drawn in the meantime does not count: torch's generators stand where they stood before."""
-    device = device_of(inputs)
+    device = first_input(inputs).device
     forked: AbstractContextManager[None] = torch.random.fork_rng([device] if device.type == "cuda" else [])
     return forked
 

@@ -9,9 +9,10 @@ contributions. What Python code keeps of a pass in attributes of layers is found
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from operator import is_
 from typing import Any
 
@@ -23,8 +24,7 @@ from torch.backends import mha
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import multi_head_attention_forward, scaled_dot_product_attention
-from torch.nn.modules.module import _has_any_global_hook
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from ringfence.training.kernels.clipped_sums import ALL, Contribution, Part, Rows
@@ -44,85 +44,14 @@ def mapped(change: Callable[[Tensor], Tensor], inputs: Inputs) -> Any:
     return tuple(map(change, args)), {name: change(value) for name, value in kwargs.items()}
 
 
-def example_count(inputs: Inputs) -> int:
-    """How many examples the inputs hold.
+def first_input(inputs: Inputs) -> Tensor:
+    """The first tensor of the inputs, which all have its number of examples and its device.
 
-    >>> example_count(((torch.ones(2, 3),), {}))
+    >>> len(first_input(((torch.ones(2, 3),), {})))
     2
     """
     args, kwargs = inputs
-    return len(next(iter((*args, *kwargs.values()))))
-
-
-def device_of(inputs: Inputs) -> torch.device:
-    """Where the inputs are.
-
-    >>> device_of(((torch.ones(2, 3),), {}))
-    device(type='cpu')
-    """
-    args, kwargs = inputs
-    return next(iter((*args, *kwargs.values()))).device
-
-
-class RowRule:
-    """How a layer with rows of its own computes, and what its gradients are made of.
-
-    ``output(x)`` takes rows (n k, ...): k for each of n examples. Where the layer is ``pointwise``, any
-    number of dimensions may stand in their place. ``multiplies`` says that the layer is a matrix product,
-    which autocast takes in half precision.
-    """
-
-    pointwise = False
-    multiplies = False
-
-    def __init__(self, layer: nn.Module) -> None:
-        self.layer: Any = layer
-
-    @staticmethod
-    def suits(layer: Any) -> bool:
-        """Whether the rule holds for a layer with its options."""
-        return True
-
-    def unfit(self, x: Tensor, examples: int) -> str | None:
-        """Why the rule does not hold for these rows; None where it does."""
-        return None
-
-    def output(self, x: Tensor) -> Tensor:
-        """What the layer computes."""
-        result: Tensor = type(self.layer).forward(self.layer, x)
-        return result
-
-    def contributions(self, examples: int, gradient: Tensor, x: Tensor) -> dict[str, Contribution]:
-        """The gradients of all examples by the layer's parameters, from those of its output."""
-        return {}
-
-
-class SteppedRule:
-    """A layer that is computed by ``forward(call, *args, **kwargs)`` in the place of its own method.
-
-    The results are the same up to rounding, and what the parameters make is watched by way of ``call``. A
-    call that the rule does not cover raises an ``UnfitError``.
-    """
-
-    forward: Callable[..., Any]
-
-    def __init__(self, layer: nn.Module) -> None:
-        self.layer: Any = layer
-
-    @staticmethod
-    def suits(layer: Any) -> bool:
-        """Whether the rule holds for a layer with its options."""
-        return True
-
-
-@dataclass(frozen=True)
-class KnownLayer:
-    """A layer with a rule. ``trained`` has the names of its trained parameters, its own and the model's."""
-
-    name: str
-    layer: nn.Module
-    rule: RowRule | SteppedRule
-    trained: dict[str, str]
+    return next(iter((*args, *kwargs.values())))
 
 
 class UnfitError(Exception):
@@ -145,19 +74,18 @@ class Tape:
     """Watches the layers of one pass over ``examples`` examples.
 
     ``receive`` is called with the contributions of each layer, in the order of the backward pass. ``uses``
-    counts how often the pass used each parameter. With ``tracing``, parameters keep their gradients but in
-    the known layers: what else uses them is in the graph then. ``asked`` says whether the model's code asked
-    something of an example, and ``helped`` whether it did anything that vmap needs help with.
+    counts how often the pass used each parameter. ``asked`` says whether the model's code asked something of
+    an example.
     """
 
-    def __init__(self, inputs: Inputs, *, tracing: bool) -> None:
-        self.examples, self.tracing = example_count(inputs), tracing
+    def __init__(self, inputs: Inputs) -> None:
+        self.examples = len(first_input(inputs))
         self.receive: Callable[[Iterable[Part]], None] = _nobody
         self.uses: Counter[str] = Counter()
         self.level = 0  # that of the vmap which the pass runs under
-        self.asked = self.helped = False
+        self.asked = False
         # outputs that depend on nothing that needs a gradient hang from this
-        self._start = torch.zeros((), device=device_of(inputs), requires_grad=True)
+        self._start = torch.zeros((), device=first_input(inputs).device, requires_grad=True)
 
     def run(self, model: nn.Module, inputs: Inputs, parameters: dict[str, Tensor]) -> Any:
         """The outputs of a model that sees one example at a time, with a copy of these parameters for each.
@@ -170,7 +98,8 @@ class Tape:
         try:
             args, kwargs = mapped(lambda value: self.enter(value.detach()).unsqueeze(0), inputs)
             own = {name: self.enter(values) for name, values in copies.items()}
-            outputs = functional_call(model, own, args, kwargs) if own else model(*args, **kwargs)
+            with BatchFunctions(self):
+                outputs = functional_call(model, own, args, kwargs) if own else model(*args, **kwargs)
             return tree_map(self._leave, outputs)
         finally:
             _functorch._vmap_decrement_nesting()
@@ -274,159 +203,138 @@ class _outside:  # noqa: N801, a context manager without the cost of a generator
         _functorch.push_dynamic_layer_stack(self._level)
 
 
-class Calls:
-    """What layers do in the place of their own ``forward`` while ``replaced``: made once for a model.
+class Rule:
+    """How a known layer is called for all examples at once, from the code that sees one example.
 
-    A known layer is called for all examples at once, from the code that sees one example. So are runs of
-    known layers in an ``nn.Sequential`` that nobody listens to, without a return to vmap between them.
+    ``name`` is the layer's, and ``trained`` has the names of its trained parameters: its own and the model's.
     """
 
-    def __init__(self, model: nn.Module, known: Iterable[KnownLayer]) -> None:
-        self._tape: Tape | None = None
-        self._forwards: list[tuple[dict[str, Any], Callable[..., Any]]] = []  # attributes of a layer, forward
-        steps: dict[nn.Module, Callable[..., Tensor]] = {}
-        for one in known:
-            if isinstance(one.rule, SteppedRule):
-                self._forwards.append((vars(one.layer), self._stepped(one, one.rule)))
-                continue
-            steps[one.layer] = self._step(one, one.rule) if one.trained else one.rule.output
-            if one.trained:
-                self._forwards.append((vars(one.layer), self._by_rows(one, one.rule)))
-        for layer in model.modules():
-            if type(layer) is nn.Sequential and "forward" not in vars(layer):
-                runs = list(_runs(layer, steps))
-                if any(isinstance(run, list) for run in runs):
-                    self._forwards.append((vars(layer), self._sequence(runs, steps)))
+    def __init__(self, name: str, layer: nn.Module, trained: dict[str, str]) -> None:
+        self.name, self.trained = name, trained
+        self.layer: Any = layer
+        self.parameters = list(layer.parameters())
 
-    @contextmanager
-    def replaced(self, tape: Tape) -> Iterator[None]:
-        """Layers call these functions as long as this lasts, and nothing stays on the model.
+    @staticmethod
+    def suits(layer: Any) -> bool:
+        """Whether the rule holds for a layer with its options."""
+        return True
 
-        Transformers of torch call their layers one by one, also where they have a shortcut past them.
-        """
-        shortcut = mha.get_fastpath_enabled()
-        mha.set_fastpath_enabled(False)
-        self._tape = tape
-        for attributes, forward in self._forwards:
-            attributes["forward"] = forward
-        try:
-            yield
-        finally:
-            for attributes, _ in self._forwards:
-                del attributes["forward"]
-            self._tape = None
-            mha.set_fastpath_enabled(shortcut)
-
-    def _entered(self, one: KnownLayer) -> Tape:
-        tape = self._tape
-        assert tape is not None
+    def call(self, tape: Tape, *args: Any, **kwargs: Any) -> Any:
+        """Takes the place of the layer's ``forward``; counts the uses of its parameters."""
         if _functorch.maybe_current_level() != tape.level:
-            raise UnfitError(one.name, "is called under a transformation of torch.func")
-        return tape
+            raise UnfitError(self.name, "is called under a transformation of torch.func")
+        for name in self.trained.values():
+            tape.uses[name] += 1
+        with _outside(), without_gradients(self.parameters):
+            mode = _pop_mode()  # BatchFunctions, which take time at every function
+            try:
+                return self.computed(tape, *args, **kwargs)
+            finally:
+                _push_mode(mode)
 
-    def _step(self, one: KnownLayer, rule: RowRule) -> Callable[..., Tensor]:
-        """A known layer outside of vmap, of the rows of all examples or of an input that they share."""
-        names, parameters = list(one.trained.values()), list(one.layer.parameters())
+    def computed(self, tape: Tape, *args: Any, **kwargs: Any) -> Any:
+        """The layer's outputs, computed outside of vmap and watched by the tape."""
+        raise NotImplementedError
 
-        def step(x: Tensor, shared: bool = False) -> Tensor:
-            tape = self._tape
-            assert tape is not None
-            n = tape.examples
-            reason = rule.unfit(x, 1 if shared else n)
-            if reason is not None:
-                raise UnfitError(one.name, reason)
-            for name in names:
-                tape.uses[name] += 1
-            x = in_autocast(x) if rule.multiplies else x
-            if tape.tracing:
-                with without_gradients(parameters):
-                    output = rule.output(x)
-            else:
-                output = rule.output(x)
-            if shared:  # each example has a copy
-                x, output = x.expand(n, *x.shape), output.expand(n, *output.shape)
 
-            def parts(gradient: Tensor, x: Tensor) -> Iterator[Part]:
-                if shared and not rule.pointwise:
-                    gradient, x = gradient.flatten(0, 1), x.flatten(0, 1)
-                for own, contribution in rule.contributions(n, gradient, x).items():
-                    if own in one.trained:
-                        yield one.trained[own], ALL, contribution
+class RowRule(Rule):
+    """A layer with rows of its own: ``output(x)`` takes rows (n k, ...), k for each of n examples.
 
-            return tape.watch(output, x, parts)
+    Where the layer is ``pointwise``, any number of dimensions may stand in their place. ``multiplies`` says
+    that the layer is a matrix product, which autocast takes in half precision.
+    """
 
-        return step
+    pointwise = False
+    multiplies = False
 
-    def _by_rows(self, one: KnownLayer, rule: RowRule) -> Callable[..., Tensor]:
-        step = self._step(one, rule)
+    def unfit(self, x: Tensor, examples: int) -> str | None:
+        """Why the rule does not hold for these rows; None where it does."""
+        return None
 
-        def forward(*args: Any, **kwargs: Any) -> Tensor:
-            tape, given = self._entered(one), (*args, *kwargs.values())
-            if len(given) != 1 or not isinstance(given[0], Tensor):
-                raise UnfitError(one.name, "is called with more than one tensor")
-            x = tape.values(given[0])
-            with _outside():
-                if x is None:
-                    return tape.enter(step(given[0], shared=True))
-                if rule.pointwise:
-                    return tape.enter(step(x))
-                if x.dim() == 1:
-                    raise UnfitError(one.name, "is given a tensor without dimensions")
-                return tape.enter(_split_rows(step(x.flatten(0, 1)), tape.examples))
+    def output(self, x: Tensor) -> Tensor:
+        """The layer's own output."""
+        result: Tensor = type(self.layer).forward(self.layer, x)
+        return result
 
-        return forward
+    def contributions(self, examples: int, gradient: Tensor, x: Tensor) -> dict[str, Contribution]:
+        """The gradients of all examples by the layer's parameters, from those of its output."""
+        raise NotImplementedError
 
-    def _sequence(
-        self, runs: list[nn.Module | list[nn.Module]], steps: dict[nn.Module, Any]
-    ) -> Callable[..., Any]:
-        """An ``nn.Sequential``, of which each run steps out of vmap once."""
+    def computed(self, tape: Tape, *args: Any, **kwargs: Any) -> Tensor:
+        given = (*args, *kwargs.values())
+        if len(given) != 1 or not isinstance(given[0], Tensor):
+            raise UnfitError(self.name, "is called with more than one tensor")
+        x, n = tape.values(given[0]), tape.examples
+        shared = x is None  # an input that all examples have: each gets a copy of the output
+        if x is None:
+            if not self.trained:
+                return self.output(given[0])
+            x = given[0]
+        elif not self.pointwise:
+            if x.dim() == 1:
+                raise UnfitError(self.name, "is given a tensor without dimensions")
+            x = x.flatten(0, 1)
+        reason = self.unfit(x, 1 if shared else n)
+        if reason is not None:
+            raise UnfitError(self.name, reason)
+        x = in_autocast(x) if self.multiplies else x
+        output = self.output(x)
+        if shared:
+            x, output = x.expand(n, *x.shape), output.expand(n, *output.shape)
 
-        def forward(input: Any) -> Any:
-            tape, listened = self._tape, _has_any_global_hook()
-            assert tape is not None
-            for run in runs:
-                if isinstance(run, nn.Module):
-                    input = run(input)
-                    continue
-                plain = isinstance(input, Tensor) and input.dim() > 1 and not listened
-                x = tape.values(input) if plain and _functorch.maybe_current_level() == tape.level else None
-                if x is None:
-                    for layer in run:
-                        input = layer(input)
-                    continue
-                with _outside():
-                    x = x.flatten(0, 1)
-                    for layer in run:
-                        x = steps[layer](x)
-                    input = tape.enter(_split_rows(x, tape.examples))
-            return input
+        def parts(gradient: Tensor, x: Tensor) -> Iterator[Part]:
+            if shared and not self.pointwise:
+                gradient, x = gradient.flatten(0, 1), x.flatten(0, 1)
+            for own, contribution in self.contributions(n, gradient, x).items():
+                if own in self.trained:
+                    yield self.trained[own], ALL, contribution
 
-        return forward
+        output = tape.watch(output, x, parts) if self.trained else output
+        return tape.enter(output if shared or self.pointwise else _split_rows(output, n))
 
-    def _stepped(self, one: KnownLayer, rule: SteppedRule) -> Callable[..., Any]:
-        parameters = list(one.layer.parameters())
 
-        def forward(*args: Any, **kwargs: Any) -> Any:
-            tape = self._entered(one)
-            for name in one.trained.values():
-                tape.uses[name] += 1
-                if tape.uses[name] > 1:  # whose parts would be clipped in pieces
-                    raise UnfitError(one.name, "is called several times in one pass, or shares a parameter")
-            with _outside(), without_gradients(parameters) if tape.tracing else nullcontext():
-                return rule.forward(LayerCall(tape, one), *args, **kwargs)
+class SteppedRule(Rule):
+    """A layer that is computed by ``forward(call, *args, **kwargs)`` in the place of its own method.
 
-        return forward
+    The results are the same up to rounding, and what the parameters make is watched by way of ``call``. A
+    call that the rule does not cover raises an ``UnfitError``.
+    """
+
+    forward: Callable[..., Any]
+
+    def computed(self, tape: Tape, *args: Any, **kwargs: Any) -> Any:
+        if any(tape.uses[name] > 1 for name in self.trained.values()):  # parts would be clipped in pieces
+            raise UnfitError(self.name, "is called several times in one pass, or shares a parameter")
+        return self.forward(LayerCall(tape, self), *args, **kwargs)
+
+
+@contextmanager
+def watched(rules: Collection[Rule], tape: Tape) -> Iterator[None]:
+    """Known layers are called by their rules as long as this lasts, and nothing stays on the model.
+
+    Transformers of torch call their layers one by one, also where they have a shortcut past them.
+    """
+    shortcut = mha.get_fastpath_enabled()
+    mha.set_fastpath_enabled(False)
+    for rule in rules:
+        vars(rule.layer)["forward"] = partial(rule.call, tape)
+    try:
+        yield
+    finally:
+        for rule in rules:
+            del vars(rule.layer)["forward"]
+        mha.set_fastpath_enabled(shortcut)
 
 
 class LayerCall:
     """One call of a layer that is computed in steps, outside of vmap."""
 
-    def __init__(self, tape: Tape, known: KnownLayer) -> None:
-        self._tape, self._known = tape, known
+    def __init__(self, tape: Tape, rule: Rule) -> None:
+        self._tape, self._rule = tape, rule
 
     def unfit(self, reason: str) -> UnfitError:
         """The error that says why the rule does not cover this call."""
-        return UnfitError(self._known.name, reason)
+        return UnfitError(self._rule.name, reason)
 
     def is_shared(self, value: Tensor) -> bool:
         """Whether all examples have the same tensor."""
@@ -446,7 +354,7 @@ class LayerCall:
 
     def watch(self, output: Tensor, kept: Tensor, parts: Parts) -> Tensor:
         """``Tape.watch``, for rows (n k, ..., width): parts are given (n, positions, width) and own names."""
-        trained, n = self._known.trained, self._tape.examples
+        trained, n = self._rule.trained, self._tape.examples
 
         def named(gradient: Tensor, kept: Tensor) -> Iterator[Part]:
             given = (value.reshape(n, -1, value.shape[-1]) for value in (gradient, kept))
@@ -455,26 +363,6 @@ class LayerCall:
                     yield trained[own], rows, contribution
 
         return self._tape.watch(output, kept, named)
-
-
-def _runs(sequence: nn.Sequential, steps: dict[nn.Module, Any]) -> Iterator[nn.Module | list[nn.Module]]:
-    """Cuts a sequence into layers that are called as they are, and runs of known layers.
-
-    A layer that works in place belongs to a run if the layer before made the tensor it works on.
-    """
-    run: list[nn.Module] = []
-    for layer in sequence:
-        fits = layer in steps and not has_hooks(layer)
-        in_place = fits and getattr(layer, "inplace", False)
-        if fits and (not in_place or (run and next(run[-1].parameters(), None) is not None)):
-            run.append(layer)
-            continue
-        if run:
-            yield run if len(run) > 1 else run[0]
-        run = []
-        yield layer
-    if run:
-        yield run if len(run) > 1 else run[0]
 
 
 def _split_rows(rows: Tensor, examples: int) -> Tensor:
@@ -500,20 +388,17 @@ class BatchFunctions(TorchFunctionMode):
         if func is Tensor.__bool__:
             answers = self._tape.values(args[0])
             if answers is not None:
-                self._tape.asked = self._tape.helped = True
+                self._tape.asked = True
                 answers = answers.detach().flatten() != 0
                 if bool(answers.any()) != bool(answers.all()):
                     raise DisagreementError(answers)
                 return bool(answers[0])
         elif func is scaled_dot_product_attention:
-            self._tape.helped = True
             return self._attention(*args, **(kwargs or {}))
         elif func is multi_head_attention_forward:  # whose attention vmap can do in steps
-            self._tape.helped = True
             with sdpa_kernel(SDPBackend.MATH):
                 return func(*args, **(kwargs or {}))
         elif func is torch.prelu:  # which autocast does not reach under vmap
-            self._tape.helped = True
             return torch.prelu(args[0], args[1].to(args[0].dtype))
         return func(*args, **(kwargs or {}))
 
@@ -538,8 +423,7 @@ class BatchFunctions(TorchFunctionMode):
             return self._tape.enter(_split_rows(output, self._tape.examples))
 
 
-@contextmanager
-def without_gradients(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
+class without_gradients:  # noqa: N801, without the cost of a generator
     """Makes parameters need no gradient for a while, so that none is computed or stored.
 
     >>> layer = nn.Linear(2, 2)
@@ -547,13 +431,16 @@ def without_gradients(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
     ...     layer(torch.ones(1, 2)).requires_grad
     False
     """
-    changed = [parameter for parameter in parameters if parameter.requires_grad]
-    for parameter in changed:
-        parameter.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for parameter in changed:
+
+    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
+        self._changed = [parameter for parameter in parameters if parameter.requires_grad]
+
+    def __enter__(self) -> None:
+        for parameter in self._changed:
+            parameter.requires_grad_(False)
+
+    def __exit__(self, *error: object) -> None:
+        for parameter in self._changed:
             parameter.requires_grad_()
 
 
@@ -614,56 +501,37 @@ def state_of(model: nn.Module) -> tuple[Any, ...]:
     return tuple(state)
 
 
-def has_hooks(layer: nn.Module) -> bool:
-    """Whether code of somebody else runs when the layer is called.
-
-    >>> has_hooks(nn.Linear(2, 2))
-    False
-    """
-    return any(vars(layer)[name] for name in _HOOKS)
-
-
 @contextmanager
 def nothing_kept(
-    model: nn.Module,
-    layers: list[nn.Module],
-    asked: Callable[[], bool] = lambda: False,
-    *,
-    asks: bool = False,
+    layers: Mapping[str, nn.Module], asked: Callable[[], bool] = lambda: False
 ) -> Iterator[None]:
-    """Raises a KeptError that names what a pass under vmap has changed or kept on the layers of a model.
+    """Raises a KeptError that names what a pass under vmap has changed or kept on layers, given by name.
 
-    What was kept is taken off the model again. Where the pass ``asked`` something of its inputs, which only
-    counts with ``asks``, no plain attribute may change. Not noticed is what is kept outside of the layers.
+    What was kept is taken off the model again. Where the pass ``asked`` something of its inputs, no plain
+    attribute may change. Not noticed is what is kept outside of the layers.
 
     >>> layer = nn.Linear(2, 2)
-    >>> with nothing_kept(layer, [layer]):
+    >>> with nothing_kept({"": layer}):
     ...     _ = torch.func.vmap(lambda x: setattr(layer, "last", x) or x)(torch.ones(3, 2))
     Traceback (most recent call last):
     ...
     ringfence.training.per_example.isolation.KeptError: layer '' (Linear) keeps 'last' of a pass: ...
     """
-    attributes = [list(vars(layer).values()) for layer in layers]
-    buffers = [(layer, own, value) for layer in layers for own, value in layer._buffers.items()]
-    versions = [_version(value) for *_, value in buffers]
-    plain = _plain(layers) if asks else {}
-    kept: list[tuple[nn.Module, str]] = []
+    before = [(dict(vars(layer)), dict(layer._buffers), _marks(layer)) for layer in layers.values()]
+    kept: list[tuple[str, nn.Module, str]] = []
     try:
         yield
     finally:
-        kept += _taken_off(layers, attributes)
-        for (layer, own, value), version in zip(buffers, versions, strict=True):
-            if layer._buffers.get(own) is not value or _version(value) != version:
-                kept.append((layer, own))
-                layer._buffers[own] = value
-        if asks and asked():
-            now = _plain(layers)
-            for layer, own in [key for key in {**plain, **now} if plain.get(key) != now.get(key)]:
-                kept.append((layer, own))
-                vars(layer).pop(own, None)
-                vars(layer).update({own: plain[layer, own]} if (layer, own) in plain else {})
-    for layer, own in kept:
-        name = next(name for name, each in model.named_modules() if each is layer)
+        answered = asked()
+        for (name, layer), (attributes, buffers, marks) in zip(layers.items(), before, strict=True):
+            names = _attributes_kept(layer, attributes, answered)
+            now = _marks(layer)
+            if now != marks:
+                names += [own for own in {**marks, **now} if marks.get(own) != now.get(own)]
+                layer._buffers.clear()
+                layer._buffers.update(buffers)
+            kept += [(name, layer, own) for own in names]
+    for name, layer, own in kept:
         raise KeptError(f"layer {name!r} ({type(layer).__name__}) keeps {own!r} of a pass: {_WHY}")
 
 
@@ -684,20 +552,34 @@ def refuse_changed(model: nn.Module, used: nn.Module) -> None:
             raise KeptError(f"{name!r} is changed by a forward pass: {_WHY}")
 
 
-def _version(value: Tensor | None) -> int:
-    return -1 if value is None else value._version
+def _attributes_kept(layer: nn.Module, before: dict[str, Any], asked: bool) -> list[str]:
+    """Removes tensors of a pass from a layer's attributes, and answers that it kept; returns their names."""
+    now = vars(layer)
+    same = len(now) == len(before) and all(map(is_, now.values(), before.values()))
+    if same and type(layer).__module__.startswith("torch.nn."):  # torch's own layers hold no containers
+        return []
+    kept = [own for own, value in now.items() if own not in _OF_MODULES and _is_of_pass(value)]
+    for own in kept:
+        del now[own]
+    if asked:
+        plain, later = (
+            {own: value for own, value in values.items() if isinstance(value, int | float | str)}
+            for values in (before, now)
+        )
+        answers = [own for own in {**plain, **later} if plain.get(own) != later.get(own)]
+        for own in answers:
+            now.pop(own, None)
+            now.update({own: before[own]} if own in before else {})
+        kept += answers
+    return kept
 
 
-def _taken_off(layers: list[nn.Module], before: list[list[Any]]) -> Iterator[tuple[nn.Module, str]]:
-    """Removes tensors of a pass from attributes of the layers; yields the layers and the names."""
-    for layer, values in zip(layers, before, strict=True):
-        attributes = vars(layer)
-        same = len(attributes) == len(values) and all(map(is_, attributes.values(), values))
-        if same and type(layer).__module__.startswith("torch.nn."):  # torch's own layers hold no containers
-            continue
-        for own in [own for own in attributes if own not in _OF_MODULES and _is_of_pass(attributes[own])]:
-            del attributes[own]
-            yield layer, own
+def _marks(layer: nn.Module) -> dict[str, tuple[int, int]]:
+    """Changes when a buffer of the layer is replaced or written to."""
+    buffers = layer._buffers
+    if not buffers:  # as most layers have none
+        return {}
+    return {own: (id(value), -1 if value is None else value._version) for own, value in buffers.items()}
 
 
 def _is_of_pass(value: Any) -> bool:
@@ -709,14 +591,3 @@ def _is_of_pass(value: Any) -> bool:
     elif not isinstance(value, list | tuple | set):
         return False
     return any(map(_is_of_pass, value))
-
-
-def _plain(layers: list[nn.Module]) -> dict[tuple[nn.Module, str], Any]:
-    """The attributes of layers that are numbers, text or nothing."""
-    kinds = (int, float, str, type(None))
-    return {
-        (layer, own): value
-        for layer in layers
-        for own, value in vars(layer).items()
-        if isinstance(value, kinds)
-    }

@@ -20,7 +20,7 @@ from ringfence.training.kernels import normalisation
 from ringfence.training.kernels.clipped_sums import Contribution, Products, Rows, Window, Words, summed
 from ringfence.training.kernels.normalisation import group_norm_rows, layer_norm_rows
 from ringfence.training.per_example.attention import Attention
-from ringfence.training.per_example.isolation import KnownLayer, RowRule, SteppedRule
+from ringfence.training.per_example.isolation import RowRule, Rule, SteppedRule
 from ringfence.training.per_example.recurrent import Recurrent
 
 # how many dimensions inputs with rows have; others would be read without rows
@@ -28,25 +28,6 @@ _DIMENSIONS: dict[type[nn.Module], tuple[int, ...]] = {
     **{nn.BatchNorm1d: (2, 3), nn.BatchNorm2d: (4,), nn.BatchNorm3d: (5,)},
     **{nn.InstanceNorm1d: (3,), nn.InstanceNorm2d: (4,), nn.InstanceNorm3d: (5,)},
 }
-
-
-class Apart(RowRule):
-    """Activations, pools and dropout without parameters, which torch computes row by row."""
-
-    @staticmethod
-    def suits(layer: Any) -> bool:
-        if isinstance(layer, nn.Flatten):
-            return layer.start_dim >= 1
-        return not getattr(layer, "return_indices", False)
-
-    kinds: tuple[type[nn.Module], ...] = (
-        *(nn.Identity, nn.Dropout, nn.Flatten),
-        *(nn.CELU, nn.ELU, nn.GELU, nn.Hardshrink, nn.Hardsigmoid, nn.Hardswish, nn.Hardtanh, nn.LeakyReLU),
-        *(nn.LogSigmoid, nn.Mish, nn.ReLU, nn.ReLU6, nn.SELU, nn.SiLU, nn.Sigmoid, nn.Softplus),
-        *(nn.Softshrink, nn.Softsign, nn.Tanh, nn.Tanhshrink, nn.Threshold),
-        *(nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d, nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d),
-        *(nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d),
-    )
 
 
 class Linear(RowRule):
@@ -79,13 +60,13 @@ class Convolution(RowRule):
 
     multiplies = True
 
-    def __init__(self, layer: nn.Module) -> None:
-        super().__init__(layer)
+    def __init__(self, *known: Any) -> None:
+        super().__init__(*known)
         padding = self.layer.padding
         if padding == "valid":
             padding = (0,) * len(self.layer.kernel_size)
         elif padding == "same":
-            padding = tuple(gap // 2 for gap in _gaps(layer))
+            padding = tuple(gap // 2 for gap in _gaps(self.layer))
         settings = (self.layer.stride, padding, self.layer.dilation, self.layer.groups)
         self._window = Window(self.layer.kernel_size, *settings)
         self._places = tuple(range(2, 2 + len(self.layer.kernel_size)))
@@ -236,7 +217,7 @@ def is_frozen(layer: nn.Module) -> bool:
     return isinstance(layer, _NormBase) and not layer.training and layer.running_mean is not None
 
 
-_RULES: tuple[tuple[type[nn.Module], type[RowRule | SteppedRule]], ...] = (
+_RULES: tuple[tuple[type[nn.Module], type[Rule]], ...] = (
     (nn.Linear, Linear),
     *((kind, Convolution) for kind in (nn.Conv1d, nn.Conv2d, nn.Conv3d)),
     (nn.Embedding, Embedding),
@@ -251,23 +232,22 @@ _RULES: tuple[tuple[type[nn.Module], type[RowRule | SteppedRule]], ...] = (
     *((kind, FrozenNorm) for kind in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)),
     (nn.MultiheadAttention, Attention),
     *((kind, Recurrent) for kind in (nn.RNN, nn.LSTM, nn.GRU)),
-    *((kind, Apart) for kind in Apart.kinds),
 )
 
 
-def rule_of(layer: nn.Module) -> RowRule | SteppedRule | None:
-    """Returns the rule for a layer, or None for one that has none.
+def rule_of(layer: nn.Module) -> type[Rule] | None:
+    """Returns the kind of rule for a layer, or None for one that has none.
 
-    >>> rule_of(nn.Linear(2, 1)) is not None, rule_of(nn.Bilinear(2, 2, 1)) is None
-    (True, True)
+    >>> rule_of(nn.Linear(2, 1)), rule_of(nn.Bilinear(2, 2, 1))
+    (<class 'ringfence.training.per_example.layers.Linear'>, None)
     """
     if is_parametrized(layer):
         return None
     if (type(layer).__module__, type(layer).__name__) == ("transformers.pytorch_utils", "Conv1D"):
-        return TurnedLinear(layer) if _is_unchanged(layer, type(layer)) else None
+        return TurnedLinear if _is_unchanged(layer, type(layer)) else None
     for kind, rule in _RULES:
         if isinstance(layer, kind) and _is_unchanged(layer, kind) and rule.suits(layer):
-            return rule(layer)
+            return rule
     return None
 
 
@@ -281,25 +261,26 @@ def _is_unchanged(layer: nn.Module, kind: type[nn.Module]) -> bool:
     return True
 
 
-def known_layers(model: nn.Module) -> dict[str, KnownLayer]:
-    """Returns the layers that have a rule, by name.
+def known_layers(model: nn.Module) -> dict[str, Rule]:
+    """Returns the rules of the layers that have one, by name.
 
     >>> list(known_layers(nn.Sequential(nn.Linear(3, 2), nn.Bilinear(2, 2, 1), nn.Tanh())))
-    ['0', '2']
+    ['0']
     """
     names = {id(parameter): name for name, parameter in model.named_parameters()}  # one for each
-    known: dict[str, KnownLayer] = {}
+    known: dict[str, Rule] = {}
     covered: str | None = None  # the layer above, where its rule includes its children
     for name, layer in model.named_modules():
         if covered is not None and name.startswith(covered):
             continue
         rule = rule_of(layer)
-        whole = isinstance(rule, SteppedRule) or is_parametrized(layer)
+        stepped = rule is not None and issubclass(rule, SteppedRule)
+        whole = stepped or is_parametrized(layer)
         covered = (f"{name}." if name else "") if whole else covered
         own = layer.named_parameters(recurse=whole, remove_duplicate=False)
         trained = {own: names[id(parameter)] for own, parameter in own if parameter.requires_grad}
-        if isinstance(rule, SteppedRule) or (rule is not None and trained.keys() <= {"weight", "bias"}):
-            known[name] = KnownLayer(name, layer, rule, trained)
+        if rule is not None and (stepped or trained.keys() <= {"weight", "bias"}):
+            known[name] = rule(name, layer, trained)
     return known
 
 

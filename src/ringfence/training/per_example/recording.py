@@ -9,7 +9,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from ringfence.training.clipping import Clip
 from ringfence.training.per_example.gradients import ExampleGradients
-from ringfence.training.per_example.isolation import Inputs, example_count, mapped
+from ringfence.training.per_example.isolation import Inputs, first_input, mapped
 
 
 class RecordedGradients(ExampleGradients):
@@ -37,7 +37,7 @@ class RecordedGradients(ExampleGradients):
         self._remember_autocast(inputs)
         if not self._is_recordable(inputs):
             return super().forward(inputs)
-        count = example_count(inputs)
+        count = len(first_input(inputs))
         some = self._filled(inputs, self.rows) if self.rows is not None and count < self.rows else inputs
         shapes = [(tuple(each.shape), each.dtype) for each in tree_leaves(some)]
         granted = (shapes, self._seen)
@@ -63,7 +63,7 @@ class RecordedGradients(ExampleGradients):
 
     def _is_recordable(self, inputs: Inputs) -> bool:
         """Whether one known pass does it all."""
-        count = example_count(inputs)
+        count = len(first_input(inputs))
         return (
             self.not_recorded_because is None
             and self.rows is not None
@@ -100,7 +100,7 @@ class Recording:
         # errors of other threads, such as those that pin memory, are their own
         how: Any = {"stream": torch.cuda.Stream(), "capture_error_mode": "thread_local"}
         with torch.cuda.graph(self._forward, **how):
-            one = gradients._pass(self._inputs, example_count(inputs))
+            one = gradients._pass(self._inputs, len(first_input(inputs)))
         self._outputs = tree_map(torch.detach, one.outputs)
         self._cotangents = [torch.zeros_like(output) for output in tree_leaves(self._outputs)]
         with torch.cuda.graph(self._backward, pool=self._forward.pool(), **how):
