@@ -1,21 +1,24 @@
-"""What counts and means of microdata cost here and elsewhere, at the same standard error.
+"""The noise of tables here and elsewhere at the same promise, and what tables of microdata cost.
 
-    python -m benchmarks.peers_tables PUMS.csv
+    python -m benchmarks.peers_tables [PUMS.csv]
 
-The file has 1,000 persons with age, sex, educ, income and married. Counts are a table by educ (16 cells, a
-person is in one of them, added or removed), and the mean is that of income, clamped to 0 to 100,000.
-Everybody gets the noise whose standard deviation is 1 % or 0.1 % of the 1,000 persons, or of the range of
-incomes; delta = 1e-5 where there is one.
+The first two tables are the standard errors of a count, and of a mean of 1/2 of values between -1 and 1
+(times the number of people), at (epsilon, 1e-6) where one person is in at most m cells. They need no file.
 
-    Gaussian         ``release_counts`` and ``release_means``, data-independent, exactly (GDP)
-    OpenDP           Laplace noise (delta = 0), and Gaussian noise as zCDP
-    diffprivlib      geometric noise of its ``histogram``, Laplace noise of its ``mean`` (delta = 0)
+    here             ``release_counts`` and ``release_means`` with noise="auto", whole numbers
+    OpenDP           discrete Laplace noise (delta = 0) and discrete Gaussian noise as zCDP, calibrated by
+                     ``binary_search_param``; a mean is a sum and a size that share epsilon as well as can be
+    diffprivlib      geometric noise of its ``histogram`` (delta = 0), and ``GaussianAnalytic``, whose numbers
+                     are not whole; its ``mean`` takes the size for public, so it is a sum and a size here too
 
-The last lines say whom suppression spares: the shares of people by what their own cell cost them.
+With a file of 1,000 persons with age, sex, educ, income and married, the last lines say whom suppression with
+Gaussian noise spares: the shares of people by what their own cell cost them.
 """
 
 import argparse
 import math
+import sys
+import types
 
 import opendp.prelude as opendp
 import torch
@@ -23,32 +26,107 @@ from pandas import DataFrame, read_csv
 
 import ringfence as rf
 from ringfence.numerics.rounding import rounded_up
+from ringfence.releases.account import Budget
+from ringfence.releases.means import mean_noise
+from ringfence.releases.table_noise import LaplaceNoise, count_noise
 
-opendp.enable_features("contrib", "idealized-numerics")
-DELTA = 1e-5
+# diffprivlib 0.6.6 does not import its models beside a recent scikit-learn; they are not needed here
+sys.modules.setdefault("diffprivlib.models", types.ModuleType("diffprivlib.models"))
+from diffprivlib.mechanisms import GaussianAnalytic, Geometric  # noqa: E402
+
+opendp.enable_features("contrib")
+DELTA = 1e-6
+PROMISES = [(epsilon, cells) for epsilon in (0.1, 1.0, 4.0) for cells in (1, 4, 16)]
 DOMAIN = {"educ": list(range(1, 17)), "sex": [0, 1], "married": [0, 1]}
+INTEGERS = opendp.vector_domain(opendp.atom_domain(T=int))
+SUM_SHARE = 1 / (1 + 2 ** (-2 / 3))  # of epsilon, the best one for a sum beside a size at a mean of 1/2
 
 
-def geometric_epsilon(deviation: float) -> float:
-    """The epsilon of two-sided geometric noise: its variance is 2 r / (1 - r)^2 with r = exp(-epsilon)."""
-    variance = deviation**2
-    ratio = (variance + 1 - math.sqrt(2 * variance + 1)) / variance
-    return -math.log(ratio)
+def opendp_laplace(epsilon: float, moved: int) -> float:
+    """The standard deviation of discrete Laplace noise where one person moves numbers by ``moved`` in all."""
+    return LaplaceNoise(
+        opendp.binary_search_param(
+            lambda scale: opendp.m.make_laplace(INTEGERS, opendp.l1_distance(T=int), scale=scale),
+            d_in=moved,
+            d_out=epsilon,
+        )
+    ).deviation
 
 
-def opendp_epsilons(deviation: float) -> tuple[float, float]:
-    """Laplace and Gaussian noise on a number that a person moves by 1."""
-    space = opendp.atom_domain(T=float, nan=False), opendp.absolute_distance(T=float)
-    laplace = opendp.m.make_laplace(*space, scale=deviation / math.sqrt(2))
-    gaussian = opendp.c.make_zCDP_to_approxDP(opendp.m.make_gaussian(*space, scale=deviation))
-    return laplace.map(1.0), gaussian.map(1.0).epsilon(delta=DELTA)
+def opendp_gaussian(epsilon: float, norm: float) -> float:
+    """The scale of discrete Gaussian noise where one person moves numbers by this L2 norm."""
+
+    def law(scale: float) -> opendp.Measurement:
+        noise = opendp.m.make_gaussian(INTEGERS, opendp.l2_distance(T=float), scale=scale)
+        return opendp.c.make_fix_delta(opendp.c.make_zCDP_to_approxDP(noise), delta=DELTA)
+
+    return float(opendp.binary_search_param(law, d_in=norm, d_out=(epsilon, DELTA)))
+
+
+def counts(epsilon: float, cells: int) -> dict[str, float]:
+    """Standard errors of a count."""
+    budget, norm = Budget.checked(epsilon, DELTA), math.sqrt(cells)
+    used = count_noise(budget, "auto", cells)
+    return {
+        f"here, {used.name}": used.error,
+        "OpenDP Laplace": opendp_laplace(epsilon, cells),
+        "OpenDP Gaussian": opendp_gaussian(epsilon, norm),
+        "diffprivlib geometric": math.sqrt(Geometric(epsilon=epsilon, sensitivity=cells).variance(0)),
+        "diffprivlib Gaussian": math.sqrt(
+            GaussianAnalytic(epsilon=epsilon, delta=DELTA, sensitivity=norm).variance(0)
+        ),
+    }
+
+
+def means(epsilon: float, cells: int) -> dict[str, float]:
+    """Standard errors of a mean of 1/2 of values between -1 and 1, times the number of people."""
+    used = mean_noise(Budget.checked(epsilon, DELTA), "auto", cells)
+    shares = SUM_SHARE * epsilon, (1 - SUM_SHARE) * epsilon
+    laplace = [math.sqrt(2) * cells / share for share in shares]
+    gaussian = [opendp_gaussian(epsilon, math.sqrt(cells / share)) for share in (2 / 3, 1 / 3)]
+    analytic = [
+        math.sqrt(
+            GaussianAnalytic(epsilon=epsilon, delta=DELTA, sensitivity=math.sqrt(cells / share)).variance(0)
+        )
+        for share in (2 / 3, 1 / 3)
+    ]
+    return {
+        f"here, {used.name}": math.hypot(used.total, used.size / 2),
+        "OpenDP, diffprivlib Laplace": math.hypot(laplace[0], laplace[1] / 2),
+        "OpenDP Gaussian": math.hypot(gaussian[0], gaussian[1] / 2),
+        "diffprivlib Gaussian": math.hypot(analytic[0], analytic[1] / 2),
+    }
+
+
+def compared() -> None:
+    """Prints a table for counts and one for means; the last column is our error over the best peer's."""
+    for job in (counts, means):
+        rows = []
+        for epsilon, cells in PROMISES:
+            found = job(epsilon, cells)
+            (own, here), *peers = found.items()
+            ratio = here / min(value for _, value in peers)
+            rows.append(
+                (
+                    f"{epsilon:g}",
+                    str(cells),
+                    own.removeprefix("here, "),
+                    *(f"{x:.4g}" for x in found.values()),
+                    f"{ratio:.4f}",
+                )
+            )
+        names = ("epsilon", "m", "noise", "here", *(name for name, _ in peers), "over the best peer")
+        widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
+        print(f"\nStandard error, {job.__name__}, delta = {DELTA:g}")
+        for row in (names, *rows):
+            print("  ".join(map(str.ljust, row, widths)).rstrip())
 
 
 def spared(frame: DataFrame, by: list[str], sigma: float, below: int) -> str:
     """What people in small cells gain when counts below ``below`` are suppressed."""
     domain = {name: DOMAIN[name] for name in by}
     account = rf.release_counts(
-        frame, by=by, domain=domain, suppress_below=below, sigma=sigma, delta=DELTA
+        frame, by=by, domain=domain, suppress_below=below, sigma=sigma, delta=1e-5
     ).account
     people = torch.tensor(account.details["cell_values"])
     own = torch.tensor(account.details["cell_epsilons"])
@@ -64,28 +142,13 @@ def spared(frame: DataFrame, by: list[str], sigma: float, below: int) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("file")
-    frame = read_csv(parser.parse_args().file)
+    parser.add_argument("file", nargs="?")
+    file = parser.parse_args().file
     torch.set_num_threads(1)
-    for share in (0.01, 0.001):
-        deviation = share * len(frame)
-        counts = rf.release_counts(
-            frame, by="educ", domain={"educ": DOMAIN["educ"]}, sigma=deviation, delta=DELTA
-        ).account.epsilon
-        means = rf.release_means(frame, of="income", lower=0, upper=100_000, sigma=deviation, delta=DELTA)
-        off = float(means.errors["standard_error"].iloc[0]) / 100_000
-        laplace, gaussian = opendp_epsilons(deviation)
-        found = {
-            "counts": counts,
-            f"mean (off by {off:.2%})": means.account.epsilon,
-            "OpenDP Laplace": laplace,
-            "OpenDP Gaussian": gaussian,
-            "diffprivlib histogram": geometric_epsilon(deviation),
-            "diffprivlib mean": math.sqrt(2) / deviation,
-        }
-        print(f"{share:.1%}:", "; ".join(f"{name} {rounded_up(value)}" for name, value in found.items()))
-    for by in (["educ"], ["educ", "sex", "married"]):
-        print(spared(frame, by, sigma=1.0, below=10))
+    compared()
+    if file is not None:
+        for by in (["educ"], ["educ", "sex", "married"]):
+            print(spared(read_csv(file), by, sigma=1.0, below=10))
 
 
 if __name__ == "__main__":

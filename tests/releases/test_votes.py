@@ -50,7 +50,7 @@ def test_a_published_epsilon_is_paid_for() -> None:
     (sentence,) = (
         set(votes.statement.promises) - set(plain.statement.promises) - {votes.statement.promises[0]}
     )
-    assert "The releases and this number together satisfy (1.999, 1e-06)" in sentence
+    assert "The releases and this number together satisfy (2, 1e-06)" in sentence
     found = float(sentence.split("the releases are (")[1].split(",")[0])
     assert plain.account.per_instance.epsilon < found < 1.9
 

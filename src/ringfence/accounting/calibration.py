@@ -190,8 +190,9 @@ def smallest_sigma(
     *,
     stride: float = 2.0**10,
     name: str = "epsilon",
+    tolerance: float = _TOLERANCE,
 ) -> float:
-    """A sigma whose cost is at most epsilon, and at most 0.1 % above one whose cost is not.
+    """A sigma whose cost is at most epsilon, and at most 0.1 % (``tolerance``) above one whose cost is not.
 
     Between two places the cost is about proportional to a power of 1 / sigma, so that few evaluations find
     the answer, of which each may take a second. One is at most ``stride`` times as far as the last one until
@@ -220,22 +221,26 @@ def smallest_sigma(
                     f"{name} must be attainable, got {epsilon!r}: no sigma up to {_LARGEST:g} meets it"
                 )
             sigma *= max(2.0, min(stride, value / epsilon))
-        elif passing[0] - failing[0] <= _TOLERANCE * passing[0]:
+        elif passing[0] - failing[0] <= tolerance * passing[0]:
             return passing[0]
         elif attempt % 4 == 3:  # a curve of another form must not take long
             sigma = math.sqrt(failing[0] * passing[0])
         else:
-            sigma = _between(failing, passing, epsilon)
+            sigma = _between(failing, passing, epsilon, 0.6 * tolerance)
     raise AssertionError("unreachable")
 
 
-def _between(failing: tuple[float, float], passing: tuple[float, float], epsilon: float) -> float:
-    """The next sigma to try between one that fails and one that passes, each with its cost."""
+def _between(
+    failing: tuple[float, float], passing: tuple[float, float], epsilon: float, step: float
+) -> float:
+    """The next sigma to try between one that fails and one that passes, each with its cost.
+
+    It stays a ``step`` away from both ends, so that an answer close to one is confirmed at once.
+    """
     (low, above), (high, below) = failing, passing
     if not 0 < below < above < math.inf or high / low > 2:
         return math.sqrt(low * high)
     share = math.log(above / epsilon) / math.log(above / below)
-    step = 0.6 * _TOLERANCE  # away from both ends, so that an answer close to one is confirmed at once
     guess = low * float((high / low) ** share)
     return min(max(guess, low * (1 + step)), high * (1 - step))
 

@@ -274,7 +274,7 @@ class PrivacyLoss:
         >>> round(law.epsilon(1e-5), 3), round(PrivacyLoss(law.releases).epsilon(1e-5), 3)
         (0.333, 1.215)
         """
-        if delta == 0 and (pure := self.pure_epsilon) < math.inf:
+        if checks.number("delta", delta) == 0 and (pure := self.pure_epsilon) < math.inf:
             return pure
         return self._every_dataset(self.delta_left(delta)).epsilon
 
@@ -360,7 +360,7 @@ class PrivacyLoss:
         >>> claim.per_instance.epsilon < claim.epsilon, claim.per_instance.proof
         (True, 'Rényi sums')
         """
-        if delta == 0 and self.pure_epsilon < math.inf:
+        if checks.number("delta", delta) == 0 and self.pure_epsilon < math.inf:
             return self._pure_guarantee()
         delta = checks.probability("delta", delta)
         at = self.delta_left(delta)

@@ -472,7 +472,8 @@ class Mechanism(ABC):
     ) -> Tensor:
         """The kernel at these arguments, block by block; ``name`` is the public method that asks for it."""
         checks.broadcast(list(arguments), list(arguments.values()))
-        values = self.values_per_coordinate() * (rows or 1)
+        held = self.outcomes(arguments["shift"]) if self.whole and "shift" in arguments else 0
+        values = max(held, self.values_per_coordinate()) * (rows or 1)
         result = blockwise(kernel, *arguments.values(), values_per_coordinate=values, rows=rows)
         return without_nan(self, name, result)
 

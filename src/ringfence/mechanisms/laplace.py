@@ -15,7 +15,7 @@ from ringfence.noise import Draws
 from ringfence.numerics import exact_normal
 
 _SCALE = math.sqrt(math.pi / 2)  # of sigma
-_MOST_POINTS = 1 << 12  # between theta and theta + shift, each of which is an outcome
+_MOST_POINTS = 1 << 16  # between theta and theta + shift, each of which is an outcome
 
 
 class Laplace(Mechanism):
@@ -86,9 +86,6 @@ class Laplace(Mechanism):
             )
         return 2 + math.floor(passed)
 
-    def values_per_coordinate(self) -> int:
-        return 4  # the outcomes of a move by 1
-
     def distribution(self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> "DiscreteLaplace":
         return DiscreteLaplace(theta, sigma * _SCALE)
 
@@ -127,17 +124,22 @@ class Laplace(Mechanism):
         first = torch.minimum(torch.maximum(start - 1, below), above)
         last = torch.maximum(torch.minimum(end, above), below)
         lower_piece, upper_piece = here.cut(first, move), here.cut(last, move)
-        log_p, rho = [lower_piece[0], upper_piece[1]], [lower_piece[2], upper_piece[3]]
+        more = torch.arange(1, self.outcomes(shift) - 1, dtype=theta.dtype, device=theta.device)
+        k = first + more.view(-1, *(1,) * theta.dim())
+        away = torch.minimum((k - here.part).clamp(min=0), move)
         whole = _Place(torch.zeros_like(here.part), sigma * _SCALE)
-        for more in range(1, self.outcomes(shift) - 1):
-            k = first + more
-            inside = k <= last
-            away = torch.minimum((k - here.part).clamp(min=0), move)
-            passed = here.ratio(away, above=True) + whole.ratio(move - away, above=False)
-            log_p.append(torch.where(inside, here.log_mass(k), -torch.inf))
-            rho.append(torch.where(inside, passed, 0.0))
-        rows = torch.broadcast_tensors(*log_p, *rho)
-        return torch.stack(rows[: len(log_p)]), torch.stack(rows[len(log_p) :])
+        passed = here.ratio(away, above=True) + whole.ratio(move - away, above=False)
+        inside = k <= last
+        log_p = torch.where(inside, here.log_mass(k), -torch.inf)
+        rho = torch.where(inside, passed, 0.0)
+        sides = torch.broadcast_tensors(
+            lower_piece[0], upper_piece[1], lower_piece[2], upper_piece[3], log_p[0], rho[0]
+        )
+        shape = (len(k), *sides[0].shape)
+        return (
+            torch.cat((torch.stack(sides[:2]), log_p.expand(shape))),
+            torch.cat((torch.stack(sides[2:4]), rho.expand(shape))),
+        )
 
 
 class _Place:

@@ -238,7 +238,9 @@ class Budget:
         if delta == 0:
             return cls(target, delta, math.inf, noise, ledger)
         exact = delta_left(1, delta, lambda at: target)
-        found = smallest_sigma(lambda sigma: gaussian_loss(1 / sigma).epsilon(exact), target, start=1.0)
+        found = smallest_sigma(
+            lambda sigma: gaussian_loss(1 / sigma).epsilon(exact), target, start=1.0, tolerance=1e-7
+        )
         # a little more noise than was found: products with norms are rounded, and more numbers are drawn
         return cls(target, delta, found * (1 + 1e-9), noise, ledger)
 

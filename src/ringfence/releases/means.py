@@ -6,9 +6,10 @@ they lie between -1 and 1.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -177,13 +178,14 @@ def release_means(
     )
 
 
-class GaussianMeans(NamedTuple):
+@dataclass(frozen=True)
+class GaussianMeans:
     """Gaussian noise of sums and of sizes, each with its standard deviation."""
 
     total: float
     size: float
 
-    name = "Gaussian"
+    name: ClassVar[str] = "Gaussian"
 
     @property
     def clear(self) -> int:
@@ -225,7 +227,8 @@ class GaussianMeans(NamedTuple):
         return RectifiedGaussian(self.size, (threshold - 0.5, math.inf))
 
 
-class LaplaceMeans(NamedTuple):
+@dataclass(frozen=True)
+class LaplaceMeans:
     """Laplace noise of two numbers, in which a person with the value v counts (1 + v) / 2 and (1 - v) / 2.
 
     One person moves both together by 1, in units of which all are multiples, so that they cost what one
@@ -238,14 +241,17 @@ class LaplaceMeans(NamedTuple):
 
     scale: float
 
-    name = "Laplace"
+    name: ClassVar[str] = "Laplace"
 
     @property
     def total(self) -> float:
         """The standard deviation of a sum."""
         return 2 * self.scale
 
-    size = total  # and of a size
+    @property
+    def size(self) -> float:
+        """The standard deviation of a size, which is the same."""
+        return self.total
 
     @property
     def clear(self) -> int:

@@ -1,8 +1,9 @@
 """The noise of the numbers of a table: Gaussian or Laplace, whichever is smaller for the same promise."""
 
 import math
+from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -27,7 +28,8 @@ _ROUNDED = 1 + 1e-10  # what accounts add for rounding
 _GAIN = 0.999  # of the scale: less than that is not looked for
 
 
-class GaussianNoise(NamedTuple):
+@dataclass(frozen=True)
+class GaussianNoise:
     """Gaussian noise of whole numbers, rounded to multiples of ``step``.
 
     >>> noise = GaussianNoise.of(4.24)
@@ -38,7 +40,7 @@ class GaussianNoise(NamedTuple):
     sigma: float
     step: float
 
-    name = "Gaussian"
+    name: ClassVar[str] = "Gaussian"
 
     @classmethod
     def of(cls, sigma: float) -> "GaussianNoise":
@@ -72,7 +74,8 @@ class GaussianNoise(NamedTuple):
         return chance, self.sigma * NormalDist().pdf(least) / chance if chance else 0.0
 
 
-class LaplaceNoise(NamedTuple):
+@dataclass(frozen=True)
+class LaplaceNoise:
     """Laplace noise on the whole numbers.
 
     >>> noise = LaplaceNoise(1.0)
@@ -82,8 +85,8 @@ class LaplaceNoise(NamedTuple):
 
     scale: float
 
-    name = "Laplace"
-    step = None
+    name: ClassVar[str] = "Laplace"
+    step: ClassVar[None] = None  # the law has its own points
 
     @property
     def ratio(self) -> float:
