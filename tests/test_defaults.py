@@ -61,7 +61,7 @@ DEFAULTS = [
         rf.Guarantee,
         {"assumptions": [], "change": "added or removed"},
     ),
-    (rf.Ledger, {"epsilon": None, "delta": 1e-6, "neighbours": "added", "planned": False, "path": None}),
+    (rf.Ledger, dict.fromkeys(("url", "epsilon", "delta", "neighbours", "planned", "path"))),
     (LinearOperator, {"rounding": 1e-12}),
     (BatchedOperator, {"rounding": 1e-12, "device": "cpu"}),
     (
@@ -116,16 +116,17 @@ DEFAULTS = [
     (
         rf.release_counts,
         {
-            "by": None, "epsilon": None, "delta": 1e-6, "sigma": None, "noise": "auto", "suppress_below": None, "domain": None,
-            "bins": None, "person": None, "at_most": 1, "counts": None, "seed": None, "ledger": None,
+            "by": None, "epsilon": None, "delta": 1e-6, "sigma": None, "noise": "auto",
+            "suppress_below": None, "domain": None, "bins": None, "person": None,
+            "at_most": 1, "counts": None, "seed": None, "ledger": None,
         },
     ),
     (
         rf.release_means,
         {
-            "by": None, "epsilon": None, "delta": 1e-6, "sigma": None, "noise": "auto", "suppress_below": None,
-            "domain": None, "bins": None, "person": None, "at_most": 1, "coverage": 0.95, "seed": None,
-            "ledger": None,
+            "by": None, "epsilon": None, "delta": 1e-6, "sigma": None, "noise": "auto",
+            "suppress_below": None, "domain": None, "bins": None, "person": None,
+            "at_most": 1, "coverage": 0.95, "seed": None, "ledger": None,
         },
     ),
     (rf.subsampled_rdp, {"orders": INTEGERS}),

@@ -160,7 +160,7 @@ def _step(**arguments: Any) -> Any:
 
 
 def _ledger(name: str, **arguments: Any) -> Any:
-    return getattr(rf.Ledger(99.0, 1e-6, planned=True), name)(**arguments)
+    return getattr(rf.Ledger(epsilon=99.0, delta=1e-6, planned=True), name)(**arguments)
 
 
 _LAW_AND_THETA = {"mechanism": LAW, "theta": THETA, "sensitivity": 0.1}
@@ -238,7 +238,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
     "Ledger.guarantee": (partial(_ledger, "guarantee"), {"delta": 1e-6}),
     "Ledger.train": (partial(_ledger, "train"), lambda: {"engine": _engine()[0], "steps": 3, "what": None}),
     "Ledger.fit": (
-        lambda **given: rf.Ledger(99.0, 1e-3, planned=True).fit(given["estimator"], X, Y),
+        lambda **given: rf.Ledger(epsilon=99.0, delta=1e-3, planned=True).fit(given["estimator"], X, Y),
         lambda: {"estimator": _probe()},
     ),
     "per_instance_rdp": (rf.per_instance_rdp, {**_LAW_AND_THETA, "orders": ORDERS, "exact": False}),

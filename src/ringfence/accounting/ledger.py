@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any, Literal, NoReturn, Self
 
@@ -19,11 +19,20 @@ from ringfence.accounting.privacy_loss import HasPrivacyLoss, PrivacyLoss
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real
 from ringfence.files.journal import Journal, locked, unlock
-from ringfence.files.shared_table import Record, SharedTable, first_bytes
+from ringfence.files.shared_table import Record, SharedTable, first_bytes, located
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import rounded_up
 
 _VERSION = 2  # 1 was a journal
+_NEW = {"epsilon": None, "delta": 1e-6, "neighbours": "added", "planned": False}
+_CHECKS: dict[str, Callable[[str, Any], Any]] = {
+    "epsilon": lambda name, value: (
+        None if str(value) == "inf" else checks.number(name, value, checks.positive)
+    ),
+    "delta": checks.probability_or_zero,
+    "neighbours": partial(checks.one_of, known=("added", "replaced")),
+    "planned": checks.flag,
+}
 
 
 class BudgetExceededError(ValueError):
@@ -48,13 +57,17 @@ class Ledger:
 
     ``release`` makes a release of a mechanism, ``fit`` trains a ``LinearProbe``, ``train`` reserves the steps
     of a ``PrivacyEngine``, and the jobs of tables and votes take ``ledger=``. ``charge`` is for everything
-    else: an account, a ``PrivacyLoss``, or a pair (epsilon, delta) of another library. ``neighbours`` says
-    what is protected: that a record is there ("added"), or only what it says ("replaced"), for which releases
-    that protect the first are charged twice. With ``path`` the ledger is a SQLite file, which goes on where
-    it ended, also after a crash, and which threads and processes may share; it is as private as the data. A
-    ledger is not copied or pickled: open the same path. Without ``epsilon`` costs are only added up.
+    else: an account, a ``PrivacyLoss``, or a pair (epsilon, delta) of another library.
 
-    Guarantee: a release is charged, and written to the file where there is one, before it is made; its
+    ``url`` is a database, sqlite:///study.db or postgresql://user@server/database, which threads, processes
+    and machines may share, and which goes on where it ended, also after a crash; it is as private as the
+    data. ``path`` is the file of SQLite alone, and without both the ledger is in memory. A new database needs
+    ``epsilon``, infinite where costs are only added up; of one that is there, what is left out stays as it
+    is, and what is given must be the same. A new ledger has delta = 1e-6 and ``neighbours`` "added", which
+    protects that a record is there; "replaced" protects only what it says, and releases that protect the
+    first are charged twice. A ledger is not copied or pickled: open the same URL.
+
+    Guarantee: a release is charged, and written to the database where there is one, before it is made; its
     arguments are checked before it is charged, and one that fails afterwards stays charged. What would exceed
     the budget is refused before anything is released. All that the ledger lets through, in all threads and
     processes, is (epsilon, delta)-differentially private, also where releases are chosen by looking at
@@ -71,31 +84,37 @@ class Ledger:
 
     def __init__(
         self,
+        url: str | None = None,
         epsilon: float | None = None,
-        delta: float = 1e-6,
+        delta: float | None = None,
         *,
-        neighbours: Literal["added", "replaced"] = "added",
-        planned: bool = False,
+        neighbours: Literal["added", "replaced"] | None = None,
+        planned: bool | None = None,
         path: str | os.PathLike[str] | None = None,
     ) -> None:
-        self.epsilon = None if epsilon is None else checks.number("epsilon", epsilon, checks.positive)
-        self.delta = checks.probability_or_zero("delta", delta)
-        self.neighbours = checks.one_of("neighbours", neighbours, ("added", "replaced"))
-        self.planned = checks.flag("planned", planned)
+        asked = {"epsilon": epsilon, "delta": delta, "neighbours": neighbours, "planned": planned}
+        given = {name: _CHECKS[name](name, value) for name, value in asked.items() if value is not None}
+        given |= {"kind": "Ledger", "version": _VERSION}
+        if None not in (url, path):
+            raise ValueError(f"url or path must be given, and not both, got path={path!r}")
+        place = None if path is None else checks.path("path", path)
+        if url is not None:
+            place = located(checks.instance("url", url, str))
+        begin = _old_records(place) if isinstance(place, Path) else []
+        if not begin and (place is None or epsilon is not None):
+            begin = [{"run": secrets.token_hex(16), **_NEW, **given}]
         self._entries: list[Entry] = []
         self._charged = PrivacyLoss()  # of all entries, as they were charged
         self._header: Record = {}
         self._closed = False
-        header = {
-            **{"kind": "Ledger", "version": _VERSION, "neighbours": self.neighbours},
-            **{"epsilon": self.epsilon, "delta": self.delta, "planned": self.planned},
-        }
-        old = [] if path is None else _old_records(Path(path))
-        self._table = SharedTable(path, old or [{"run": secrets.token_hex(16), **header}], self._take)
-        self._refresh()
-        for name, ours in header.items():
+        self._table = SharedTable(place, begin or None, self._take)
+        for name, ours in given.items():
             if self._header.get(name) != ours:
-                raise ValueError(f"{path} is a ledger with {name} {self._header.get(name)!r}, not {ours!r}")
+                raise ValueError(f"{place} is a ledger with {name} {self._header.get(name)!r}, not {ours!r}")
+        self.epsilon: float | None = self._header["epsilon"]
+        self.delta: float = self._header["delta"]
+        self.neighbours: str = self._header["neighbours"]
+        self.planned: bool = self._header["planned"]
 
     def release(
         self,
@@ -232,7 +251,7 @@ class Ledger:
 
     def __reduce_ex__(self, _: object) -> NoReturn:
         raise TypeError(
-            "a Ledger is not copied or pickled, each copy would spend its budget: open the same path"
+            "a Ledger is not copied or pickled, each copy would spend its budget: open the same URL"
         )
 
     def __repr__(self) -> str:
