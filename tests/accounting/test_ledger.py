@@ -242,9 +242,14 @@ MEAN.step([0.0])
 MOST = 7  # of them, at an epsilon of 1
 
 
-def spend(path: Any, times: int = MOST + 1) -> None:
+def opened(place: Any) -> rf.Ledger:
+    """The ledger of a path or a URL, with a budget of 1."""
+    return rf.Ledger(place if isinstance(place, str) else f"sqlite:///{place}", epsilon=1.0, delta=1e-5)
+
+
+def spend(place: Any, times: int = MOST + 1) -> None:
     """Charges until the budget is spent, in whatever thread or process this is."""
-    ledger = path if isinstance(path, rf.Ledger) else rf.Ledger(epsilon=1.0, delta=1e-5, path=path)
+    ledger = place if isinstance(place, rf.Ledger) else opened(place)
     for _ in range(times):
         try:
             ledger.charge("a mean", MEAN)
@@ -252,8 +257,8 @@ def spend(path: Any, times: int = MOST + 1) -> None:
             return
 
 
-def spent(path: Path) -> float:
-    return float(rf.Ledger(epsilon=1.0, delta=1e-5, path=path).guarantee().epsilon)
+def spent(place: Any) -> float:
+    return float(opened(place).guarantee().epsilon)
 
 
 @pytest.mark.parametrize("in_memory", [False, True])
@@ -306,13 +311,13 @@ def test_a_forked_child_spends_the_same_budget_or_none(tmp_path: Path) -> None:
     assert 0.9 < spent(path) <= 1.0
 
 
-def die_after_the_charge(path: Path) -> None:
+def die_after_the_charge(place: Any) -> None:
     secure.numbers = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
-    rf.Ledger(epsilon=1.0, delta=1e-5, path=path).release(rf.Gaussian(10.0), [0.0], 1.0, what="a mean")
+    opened(place).release(rf.Gaussian(10.0), [0.0], 1.0, what="a mean")
 
 
-def die_before_the_charge(path: Path) -> None:
-    ledger = rf.Ledger(epsilon=1.0, delta=1e-5, path=path)
+def die_before_the_charge(place: Any) -> None:
+    ledger = opened(place)
     with ledger._table.transaction() as append:
         append({"what": "a mean", "cost": MEAN.privacy_loss().state()})
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,11 +1,12 @@
 """A ledger of releases of any kind: each is written down before it is made, and all are one claim."""
 
+import math
 import os
 import secrets
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import reduce
 from pathlib import Path
 from typing import Any, Literal, NoReturn, Self
 
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
+from ringfence.accounting.calibration import smallest_sigma
 from ringfence.accounting.guarantee import REPLACED, Guarantee
 from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.accounting.privacy_loss import HasPrivacyLoss, PrivacyLoss
@@ -21,18 +23,12 @@ from ringfence.checks import Real
 from ringfence.files.journal import Journal, locked, unlock
 from ringfence.files.shared_table import Record, SharedTable, first_bytes, located
 from ringfence.mechanisms.base import Mechanism
+from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.numerics.rounding import rounded_up
 
 _VERSION = 2  # 1 was a journal
+_FAINT, _NUMBERS = 1e6, 10**6  # the noise of a release that is next to nothing; more numbers than one has
 _NEW = {"epsilon": None, "delta": 1e-6, "neighbours": "added", "planned": False}
-_CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    "epsilon": lambda name, value: (
-        None if str(value) == "inf" else checks.number(name, value, checks.positive)
-    ),
-    "delta": checks.probability_or_zero,
-    "neighbours": partial(checks.one_of, known=("added", "replaced")),
-    "planned": checks.flag,
-}
 
 
 class BudgetExceededError(ValueError):
@@ -92,9 +88,16 @@ class Ledger:
         planned: bool | None = None,
         path: str | os.PathLike[str] | None = None,
     ) -> None:
-        asked = {"epsilon": epsilon, "delta": delta, "neighbours": neighbours, "planned": planned}
-        given = {name: _CHECKS[name](name, value) for name, value in asked.items() if value is not None}
-        given |= {"kind": "Ledger", "version": _VERSION}
+        given: Record = {"kind": "Ledger", "version": _VERSION}
+        if epsilon is not None:
+            endless = isinstance(epsilon, float) and epsilon == math.inf
+            given["epsilon"] = None if endless else checks.number("epsilon", epsilon, checks.positive)
+        if delta is not None:
+            given["delta"] = checks.probability_or_zero("delta", delta)
+        if neighbours is not None:
+            given["neighbours"] = checks.one_of("neighbours", neighbours, ("added", "replaced"))
+        if planned is not None:
+            given["planned"] = checks.flag("planned", planned)
         if None not in (url, path):
             raise ValueError(f"url or path must be given, and not both, got path={path!r}")
         place = None if path is None else checks.path("path", path)
@@ -218,6 +221,35 @@ class Ledger:
         """The claim of all entries together, at the ledger's own delta unless another is given."""
         return self.total.guarantee(self.delta if delta is None else delta)
 
+    def remaining(self, law: Callable[[float], Mechanism] = Gaussian) -> float:
+        """The epsilon at the ledger's delta of the largest further release that fits, up to 0.1 % too small.
+
+        It is that of noise of this law (``Gaussian``, ``Laplace``) on what one record, added or replaced as
+        the ledger says, moves by 1; 0 where nothing fits, and infinite where there is no budget.
+
+        >>> import ringfence as rf
+        >>> ledger = rf.Ledger(epsilon=1.0, delta=1e-6)
+        >>> table = rf.release_counts([30, 4], epsilon=0.6, ledger=ledger)
+        >>> round(ledger.remaining(), 2), round(ledger.remaining(rf.Laplace), 2)
+        (0.77, 0.15)
+        """
+        self._refresh()
+        if self.epsilon is None:
+            return math.inf
+
+        def loss(sigma: float) -> PrivacyLoss:
+            account = PerInstanceAccountant(noise := law(sigma), 1.0)
+            account.step_worst_case([0.0])
+            found = account.privacy_loss().drawn_securely(0 if noise.whole else _NUMBERS)
+            return replace(found, change=REPLACED) if self.neighbours == "replaced" else found
+
+        def spent(sigma: float) -> float:
+            return self._spent("a release", loss(sigma))
+
+        if not spent(_FAINT) <= self.epsilon:
+            return 0.0
+        return loss(smallest_sigma(spent, self.epsilon, start=_FAINT)).epsilon(self.delta)
+
     @property
     def statement(self) -> str:
         """In plain English: the budget and what it covers, and what was spent so far."""
@@ -282,16 +314,19 @@ class Ledger:
         """The row of a charge, which must not exceed the budget."""
         cost = self._seen(what, cost)
         if self.epsilon is not None:
-            total = self._charged + cost
-            spent = total.pure_epsilon  # which bounds every loss, whatever releases were chosen by
-            if self.delta > 0:
-                spent = min(spent, self._compared(what, total).epsilon(self.delta))
+            spent = self._spent(what, cost)
             if not spent <= self.epsilon:
                 raise BudgetExceededError(
                     f"{what} would bring epsilon to {rounded_up(spent)} at delta {self.delta:g}, above the "
                     f"ledger's {self.epsilon:g}: nothing was released"
                 )
         return {"what": what, "cost": cost.state()}
+
+    def _spent(self, what: str, cost: PrivacyLoss) -> float:
+        """The epsilon that is compared with the budget, of all that was charged and this cost."""
+        total = self._charged + cost
+        spent = total.pure_epsilon  # which bounds every loss, whatever releases were chosen by
+        return min(spent, self._compared(what, total).epsilon(self.delta)) if self.delta > 0 else spent
 
     def _compared(self, what: str, total: PrivacyLoss) -> PrivacyLoss:
         """The loss whose epsilon is compared with the budget; ``what`` is the last release in ``total``.

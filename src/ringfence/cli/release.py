@@ -15,6 +15,7 @@ from ringfence.cli.common import AsJson, Out, busy, print_statement
 from ringfence.files.atomic import new_folder
 
 if TYPE_CHECKING:
+    from ringfence.accounting.ledger import Ledger
     from ringfence.releases.release import Release
 
 release = typer.Typer(
@@ -119,6 +120,20 @@ TableNoise = Annotated[
 ]
 
 
+def read_ledger(url: str | None) -> "Ledger | None":
+    """The ledger at a URL, which must be there; None where none is asked for."""
+    from ringfence.accounting.ledger import Ledger
+
+    return None if url is None else Ledger(url)
+
+
+LedgerUrl = Annotated[
+    str | None,
+    typer.Option(callback=read_ledger, help="The budget to charge: a URL of 'ringfence ledger create'."),
+]
+What = Annotated[str | None, typer.Option(help="What the ledger calls this release: 'table 1'.")]
+
+
 @release.command("counts")
 def release_counts(
     ctx: typer.Context,
@@ -136,6 +151,8 @@ def release_counts(
     counts: Annotated[
         str | None, typer.Option(help="A column of counts that were aggregated already.")
     ] = None,
+    ledger: LedgerUrl = None,
+    what: What = None,
     out: Out = Path("release"),
     as_json: AsJson = False,
 ) -> None:
@@ -162,6 +179,8 @@ def release_votes(
     ignore: Ignored = "",
     neighbours: Neighbours = "added",
     publish_epsilon: Publish = False,
+    ledger: LedgerUrl = None,
+    what: What = None,
     out: Out = Path("release"),
     as_json: AsJson = False,
 ) -> None:
@@ -205,6 +224,8 @@ def release_winners(
     ignore: Ignored = "",
     neighbours: Neighbours = "replaced",
     publish_epsilon: Publish = False,
+    ledger: LedgerUrl = None,
+    what: What = None,
     out: Out = Path("release"),
     as_json: AsJson = False,
 ) -> None:
@@ -239,6 +260,8 @@ def release_labels(
     ] = None,
     threshold_sigma: ThresholdSigma = None,
     publish_epsilon: Publish = False,
+    ledger: LedgerUrl = None,
+    what: What = None,
     out: Out = Path("release"),
     as_json: AsJson = False,
 ) -> None:
@@ -273,6 +296,8 @@ def release_means(
     person: Person = None,
     at_most: CellsOfOne = 1,
     coverage: Annotated[float, typer.Option(help="How often an interval covers its mean.")] = 0.95,
+    ledger: LedgerUrl = None,
+    what: What = None,
     out: Out = Path("release"),
     as_json: AsJson = False,
 ) -> None:
