@@ -93,7 +93,7 @@ DEFAULTS = [
         {
             **{"questions": None, "epsilon": None, "delta": 1e-6, "sigma": None, "at_most": None},
             **{"person": None, "ignore": [], "neighbours": "added", "publish_epsilon": False, "seed": None},
-            "ledger": None,
+            "ledger": None, "what": None,
         },
     ),
     (
@@ -102,7 +102,7 @@ DEFAULTS = [
             **{"queries": None, "epsilon": None, "delta": 1e-6, "sigma": None, "candidates": None},
             **{"confident_above": None, "threshold_sigma": None, "neighbours": "replaced", "at_most": None},
             **{"person": None, "query": None, "ignore": [], "publish_epsilon": False, "seed": None},
-            **{"ledger": None, "noise": "auto"},
+            **{"ledger": None, "what": None, "noise": "auto"},
         },
     ),
     (
@@ -110,7 +110,7 @@ DEFAULTS = [
         {
             **{"sigma": None, "threshold": None, "threshold_sigma": None, "epsilon": None, "delta": 1e-6},
             **{"queries": None, "classes": None, "adaptive": True, "publish_epsilon": False, "seed": None},
-            "ledger": None,
+            "ledger": None, "what": None,
         },
     ),
     (
@@ -118,7 +118,7 @@ DEFAULTS = [
         {
             "by": None, "epsilon": None, "delta": 1e-6, "sigma": None, "noise": "auto",
             "suppress_below": None, "domain": None, "bins": None, "person": None,
-            "at_most": 1, "counts": None, "seed": None, "ledger": None,
+            "at_most": 1, "counts": None, "seed": None, "ledger": None, "what": None,
         },
     ),
     (
@@ -126,7 +126,7 @@ DEFAULTS = [
         {
             "by": None, "epsilon": None, "delta": 1e-6, "sigma": None, "noise": "auto",
             "suppress_below": None, "domain": None, "bins": None, "person": None,
-            "at_most": 1, "coverage": 0.95, "seed": None, "ledger": None,
+            "at_most": 1, "coverage": 0.95, "seed": None, "ledger": None, "what": None,
         },
     ),
     (rf.subsampled_rdp, {"orders": INTEGERS}),

@@ -8,6 +8,7 @@ import random
 import shutil
 import signal
 import sqlite3
+import sys
 import threading
 from contextlib import closing
 from functools import partial
@@ -185,6 +186,100 @@ def test_a_file_goes_on_where_it_ended(tmp_path: Path) -> None:
         rf.Ledger(epsilon=3.0, delta=1e-5, path=path)
     with pytest.raises(ValueError, match="the ledger is closed: a mean was not charged"):
         again.charge("a mean", (0.1, 0.0))
+
+
+def test_a_database_that_is_there_is_opened_by_its_url(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/study.db"
+    with pytest.raises(FileNotFoundError, match="No such file"):
+        rf.Ledger(url)
+    assert not list(tmp_path.iterdir())
+    first = rf.Ledger(url, epsilon=2.0, delta=1e-5, neighbours="replaced", planned=True)
+    first.charge("another library's mean", (0.25, 0.0))
+    again = rf.Ledger(url)
+    assert (again.epsilon, again.delta, again.neighbours, again.planned) == (2.0, 1e-5, "replaced", True)
+    assert again.entries == first.entries
+    for changed in (
+        {"epsilon": 3.0},
+        {"epsilon": np.inf},
+        {"delta": 1e-6},
+        {"neighbours": "added"},
+        {"planned": False},
+    ):
+        with pytest.raises(ValueError, match=rf"study\.db is a ledger with {next(iter(changed))} .*, not "):
+            rf.Ledger(url, **changed)
+    endless = rf.Ledger(f"sqlite:///{tmp_path}/endless.db", epsilon=np.inf)
+    assert (endless.epsilon, endless.remaining()) == (None, np.inf)
+
+
+@pytest.mark.parametrize(
+    ("url", "error"),
+    [
+        ("study.db", "url must be like .* got what begins with 'study.db'"),
+        ("sqlite://", "a ledger in memory has no URL"),
+        ("sqlite:///:memory:", "a ledger in memory has no URL"),
+        ("sqlite:///study.db?mode=ro", "url must be like .*mode=ro"),
+        ("mysql://a:secret@b/c", r"url must be like .* got 'mysql://a:\*\*\*@b/c'"),
+        ("postgresql://a:secret@b:port/c", "url must be like .* got what begins with 'postgresql'"),
+        (1.0, r"url must be a str, got 1\.0"),
+    ],
+)
+def test_what_is_no_url_of_a_known_database_is_refused(url: Any, error: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=error) as raised:
+        rf.Ledger(url, epsilon=1.0)
+    assert "secret" not in str(raised.value)
+
+
+def test_a_database_without_its_library_says_what_to_install(tmp_path: Path, monkeypatch: Any) -> None:
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "psycopg", None)
+        with pytest.raises(
+            ModuleNotFoundError, match=r"x needs psycopg: pip install 'ringfence\[postgresql\]'"
+        ):
+            rf.Ledger("postgresql://server/x")
+    monkeypatch.setitem(sys.modules, "sqlalchemy", None)
+    with pytest.raises(ModuleNotFoundError, match=r"needs SQLAlchemy: pip install 'ringfence\[tables\]'"):
+        rf.Ledger(f"sqlite:///{tmp_path}/study.db", epsilon=1.0)
+    assert rf.Ledger(epsilon=1.0).charge("a mean", MEAN) == 0
+
+
+@pytest.mark.parametrize("neighbours", ["added", "replaced"])
+@pytest.mark.parametrize(("law", "noise"), [(rf.Gaussian, "gaussian"), (rf.Laplace, "laplace")])
+def test_what_remains_fits_and_more_does_not(law: Any, noise: Any, neighbours: Any) -> None:
+    """A release that protects added people costs twice in a ledger of replaced ones."""
+    share = 0.25 if neighbours == "replaced" else 0.6
+    ledger = rf.Ledger(epsilon=1.0, delta=1e-6, neighbours=neighbours)
+    rf.release_counts([30, 4], epsilon=share, noise=noise, ledger=ledger)
+    left = ledger.remaining(law)
+    assert 0.1 < left < 1.0
+    factor = 1.0 if neighbours == "added" else 0.4
+    target = {"epsilon": factor * left, "noise": noise, "ledger": ledger}
+    with pytest.raises(BudgetExceededError):
+        rf.release_counts([30, 4], **{**target, "epsilon": 1.01 * left})
+    rf.release_counts(np.arange(500), **target)
+    assert ledger.guarantee().epsilon <= 1.0
+    if neighbours == "added":
+        assert ledger.remaining(law) < 0.05
+
+
+def test_nothing_remains_of_what_is_spent() -> None:
+    ledger = rf.Ledger(epsilon=1.0, delta=1e-5)
+    spend(ledger)
+    assert 0 < ledger.remaining() < 0.4
+    pure = rf.Ledger(epsilon=1.0, delta=0.0)
+    assert pure.remaining() == 0.0  # Gaussian noise has no epsilon at delta = 0
+    assert pure.remaining(rf.Laplace) == pytest.approx(1.0, rel=2e-3)
+
+
+def test_a_job_names_its_entry() -> None:
+    ledger = rf.Ledger(neighbours="replaced")
+    for name, job in JOBS.items():
+        job(sigma=20.0, ledger=ledger, what=f"the {name}")
+    pate = rf.Pate(20.0, ledger=ledger, what="labels of May")
+    pate.label([[240, 10]])
+    assert [entry.what for entry in ledger.entries] == [*(f"the {name}" for name in JOBS), "labels of May"]
+    for bad in ({"what": "table 1"}, {"what": "", "ledger": ledger}, {"what": 3, "ledger": ledger}):
+        with pytest.raises((ValueError, TypeError), match="what must be"):
+            JOBS["counts"](sigma=20.0, **bad)
 
 
 def test_the_statement_says_what_the_budget_covers() -> None:

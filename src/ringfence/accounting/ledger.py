@@ -239,7 +239,7 @@ class Ledger:
 
         def loss(sigma: float) -> PrivacyLoss:
             account = PerInstanceAccountant(noise := law(sigma), 1.0)
-            account.step_worst_case([0.0])
+            account.step_worst_case(0.0)
             found = account.privacy_loss().drawn_securely(0 if noise.whole else _NUMBERS)
             return replace(found, change=REPLACED) if self.neighbours == "replaced" else found
 
@@ -323,25 +323,22 @@ class Ledger:
         return {"what": what, "cost": cost.state()}
 
     def _spent(self, what: str, cost: PrivacyLoss) -> float:
-        """The epsilon that is compared with the budget, of all that was charged and this cost."""
-        total = self._charged + cost
-        spent = total.pure_epsilon  # which bounds every loss, whatever releases were chosen by
-        return min(spent, self._compared(what, total).epsilon(self.delta)) if self.delta > 0 else spent
+        """The epsilon that is compared with the budget, of all that was charged and of ``cost``.
 
-    def _compared(self, what: str, total: PrivacyLoss) -> PrivacyLoss:
-        """The loss whose epsilon is compared with the budget; ``what`` is the last release in ``total``.
-
-        Guarantee: unless all is ``planned``, that of ``PrivacyLoss.gaussian_bound``. Compositions of samples
-        have no such filter, so they are refused.
+        Guarantee: pure losses bound every loss, whatever releases were chosen by, and so does
+        ``PrivacyLoss.gaussian_bound``; another epsilon counts only where all is ``planned``. Compositions of
+        samples have no such filter, so they are refused.
         """
-        if self.planned:
-            return total
-        if not total.is_gaussian:
+        total = self._charged + cost
+        if self.delta == 0:
+            return total.pure_epsilon
+        if not self.planned and not total.is_gaussian:
             raise ValueError(
                 f"planned must be True, got False: {what} is of samples or known by epsilon and delta alone, "
                 "and a budget covers that only where no release is chosen by looking at others"
             )
-        return total.gaussian_bound()
+        compared = total if self.planned else total.gaussian_bound()
+        return min(total.pure_epsilon, compared.epsilon(self.delta))
 
     def _take(self, row: Record) -> None:
         """Notes what a row of the table says; the first one is the header."""

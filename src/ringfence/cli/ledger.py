@@ -22,9 +22,6 @@ def create(
     neighbours: Annotated[
         str, typer.Option(help="What is protected: that somebody is 'added', or 'replaced'.")
     ] = "added",
-    planned: Annotated[
-        bool, typer.Option(help="No release is chosen by looking at others: then samples and pairs fit too.")
-    ] = False,
 ) -> None:
     """Makes a ledger; one that is there stays as it is, and must have this budget.
 
@@ -34,7 +31,7 @@ def create(
     """
     from ringfence.accounting.ledger import Ledger
 
-    made = Ledger(url, epsilon, delta, neighbours=neighbours, planned=planned)  # type: ignore[arg-type]
+    made = Ledger(url, epsilon, delta, neighbours=neighbours)  # type: ignore[arg-type]
     print_statement(made.statement)
 
 

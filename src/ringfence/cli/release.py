@@ -15,7 +15,6 @@ from ringfence.cli.common import AsJson, Out, busy, print_statement
 from ringfence.files.atomic import new_folder
 
 if TYPE_CHECKING:
-    from ringfence.accounting.ledger import Ledger
     from ringfence.releases.release import Release
 
 release = typer.Typer(
@@ -120,7 +119,7 @@ TableNoise = Annotated[
 ]
 
 
-def read_ledger(url: str | None) -> "Ledger | None":
+def read_ledger(url: str | None) -> Any:
     """The ledger at a URL, which must be there; None where none is asked for."""
     from ringfence.accounting.ledger import Ledger
 
