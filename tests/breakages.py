@@ -633,14 +633,14 @@ a forked child spends the budget of a ledger in memory again
 - if os.getpid() != self._process:
 + if False:
 a ledger that was removed begins at nothing
-- if number not in hashes or known
-+ if False and known
+- number not in hashes or known not in ("", hashes[number])
++ bool(self._number) and number not in hashes
 rows of another ledger are taken
 - if number != self._number + 1 or found != _hash(self._hash, content):
 + if False:
 a ledger that was replaced while it was open is charged
-- if self._number and (not rows or rows.pop(0)[2] != self._hash):
-+ if self._number and not rows.pop(0):
+- known not in ("", hashes[number])
++ False
 
 @ src/ringfence/huggingface.py: huggingface
 a Trainer that accumulates batches

@@ -45,6 +45,7 @@ LONG = (
 # forks, which takes seconds to import what they need.
 FORKING = (
     "tests/accounting/test_ledger.py",
+    "tests/accounting/test_ledger_server.py",
     "tests/cli/test_app.py",
     "tests/cli/test_release.py",
     "tests/experiments/test_main.py",

@@ -8,6 +8,7 @@ import random
 import shutil
 import signal
 import sqlite3
+import sys
 import threading
 from contextlib import closing
 from functools import partial
@@ -75,11 +76,7 @@ def trained(objects: Any, epochs: int) -> None:
 
 def written(path: Path) -> list[Entry]:
     """The entries of a file, whatever its budget is."""
-    with closing(sqlite3.connect(path)) as connection:
-        header = json.loads(connection.execute("SELECT content FROM records").fetchone()[0])
-    return rf.Ledger(
-        **{name: header[name] for name in ("epsilon", "delta", "neighbours", "planned")}, path=path
-    ).entries
+    return rf.Ledger(f"sqlite:///{path}").entries
 
 
 def test_a_release_is_on_the_disk_before_it_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +175,7 @@ def test_a_file_goes_on_where_it_ended(tmp_path: Path) -> None:
     named = {"kind": "Ledger", "version": 2, "neighbours": "added"}
     named |= {"epsilon": 2.0, "delta": 1e-5, "planned": True}
     with closing(sqlite3.connect(path)) as connection:
-        header, *rows = connection.execute("SELECT content FROM records ORDER BY number").fetchall()
+        header, *rows = connection.execute("SELECT content FROM ringfence_ledger ORDER BY number").fetchall()
     assert named.items() <= json.loads(header[0]).items()
     assert [sorted(json.loads(row[0])) for row in rows[:2]] == [["cost", "what"], ["cost", "settles"]]
     assert [file.stat().st_mode & 0o777 for file in tmp_path.iterdir()] == [0o600] * 2
@@ -189,6 +186,100 @@ def test_a_file_goes_on_where_it_ended(tmp_path: Path) -> None:
         rf.Ledger(epsilon=3.0, delta=1e-5, path=path)
     with pytest.raises(ValueError, match="the ledger is closed: a mean was not charged"):
         again.charge("a mean", (0.1, 0.0))
+
+
+def test_a_database_that_is_there_is_opened_by_its_url(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/study.db"
+    with pytest.raises(FileNotFoundError, match="No such file"):
+        rf.Ledger(url)
+    assert not list(tmp_path.iterdir())
+    first = rf.Ledger(url, epsilon=2.0, delta=1e-5, neighbours="replaced", planned=True)
+    first.charge("another library's mean", (0.25, 0.0))
+    again = rf.Ledger(url)
+    assert (again.epsilon, again.delta, again.neighbours, again.planned) == (2.0, 1e-5, "replaced", True)
+    assert again.entries == first.entries
+    for changed in (
+        {"epsilon": 3.0},
+        {"epsilon": np.inf},
+        {"delta": 1e-6},
+        {"neighbours": "added"},
+        {"planned": False},
+    ):
+        with pytest.raises(ValueError, match=rf"study\.db is a ledger with {next(iter(changed))} .*, not "):
+            rf.Ledger(url, **changed)
+    endless = rf.Ledger(f"sqlite:///{tmp_path}/endless.db", epsilon=np.inf)
+    assert (endless.epsilon, endless.remaining()) == (None, np.inf)
+
+
+@pytest.mark.parametrize(
+    ("url", "error"),
+    [
+        ("study.db", "url must be like .* got what begins with 'study.db'"),
+        ("sqlite://", "a ledger in memory has no URL"),
+        ("sqlite:///:memory:", "a ledger in memory has no URL"),
+        ("sqlite:///study.db?mode=ro", "url must be like .*mode=ro"),
+        ("mysql://a:secret@b/c", r"url must be like .* got 'mysql://a:\*\*\*@b/c'"),
+        ("postgresql://a:secret@b:port/c", "url must be like .* got what begins with 'postgresql'"),
+        (1.0, r"url must be a str, got 1\.0"),
+    ],
+)
+def test_what_is_no_url_of_a_known_database_is_refused(url: Any, error: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=error) as raised:
+        rf.Ledger(url, epsilon=1.0)
+    assert "secret" not in str(raised.value)
+
+
+def test_a_database_without_its_library_says_what_to_install(tmp_path: Path, monkeypatch: Any) -> None:
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "psycopg", None)
+        with pytest.raises(
+            ModuleNotFoundError, match=r"x needs psycopg: pip install 'ringfence\[postgresql\]'"
+        ):
+            rf.Ledger("postgresql://server/x")
+    monkeypatch.setitem(sys.modules, "sqlalchemy", None)
+    with pytest.raises(ModuleNotFoundError, match=r"needs SQLAlchemy: pip install 'ringfence\[tables\]'"):
+        rf.Ledger(f"sqlite:///{tmp_path}/study.db", epsilon=1.0)
+    assert rf.Ledger(epsilon=1.0).charge("a mean", MEAN) == 0
+
+
+@pytest.mark.parametrize("neighbours", ["added", "replaced"])
+@pytest.mark.parametrize(("law", "noise"), [(rf.Gaussian, "gaussian"), (rf.Laplace, "laplace")])
+def test_what_remains_fits_and_more_does_not(law: Any, noise: Any, neighbours: Any) -> None:
+    """A release that protects added people costs twice in a ledger of replaced ones."""
+    share = 0.25 if neighbours == "replaced" else 0.6
+    ledger = rf.Ledger(epsilon=1.0, delta=1e-6, neighbours=neighbours)
+    rf.release_counts([30, 4], epsilon=share, noise=noise, ledger=ledger)
+    left = ledger.remaining(law)
+    assert 0.1 < left < 1.0
+    factor = 1.0 if neighbours == "added" else 0.4
+    target = {"epsilon": factor * left, "noise": noise, "ledger": ledger}
+    with pytest.raises(BudgetExceededError):
+        rf.release_counts([30, 4], **{**target, "epsilon": 1.01 * left})
+    rf.release_counts(np.arange(500), **target)
+    assert ledger.guarantee().epsilon <= 1.0
+    if neighbours == "added":
+        assert ledger.remaining(law) < 0.05
+
+
+def test_nothing_remains_of_what_is_spent() -> None:
+    ledger = rf.Ledger(epsilon=1.0, delta=1e-5)
+    spend(ledger)
+    assert 0 < ledger.remaining() < 0.4
+    pure = rf.Ledger(epsilon=1.0, delta=0.0)
+    assert pure.remaining() == 0.0  # Gaussian noise has no epsilon at delta = 0
+    assert pure.remaining(rf.Laplace) == pytest.approx(1.0, rel=2e-3)
+
+
+def test_a_job_names_its_entry() -> None:
+    ledger = rf.Ledger(neighbours="replaced")
+    for name, job in JOBS.items():
+        job(sigma=20.0, ledger=ledger, what=f"the {name}")
+    pate = rf.Pate(20.0, ledger=ledger, what="labels of May")
+    pate.label([[240, 10]])
+    assert [entry.what for entry in ledger.entries] == [*(f"the {name}" for name in JOBS), "labels of May"]
+    for bad in ({"what": "table 1"}, {"what": "", "ledger": ledger}, {"what": 3, "ledger": ledger}):
+        with pytest.raises((ValueError, TypeError), match="what must be"):
+            JOBS["counts"](sigma=20.0, **bad)
 
 
 def test_the_statement_says_what_the_budget_covers() -> None:
@@ -246,9 +337,14 @@ MEAN.step([0.0])
 MOST = 7  # of them, at an epsilon of 1
 
 
-def spend(path: Any, times: int = MOST + 1) -> None:
+def opened(place: Any) -> rf.Ledger:
+    """The ledger of a path or a URL, with a budget of 1."""
+    return rf.Ledger(place if isinstance(place, str) else f"sqlite:///{place}", epsilon=1.0, delta=1e-5)
+
+
+def spend(place: Any, times: int = MOST + 1) -> None:
     """Charges until the budget is spent, in whatever thread or process this is."""
-    ledger = path if isinstance(path, rf.Ledger) else rf.Ledger(epsilon=1.0, delta=1e-5, path=path)
+    ledger = place if isinstance(place, rf.Ledger) else opened(place)
     for _ in range(times):
         try:
             ledger.charge("a mean", MEAN)
@@ -256,8 +352,8 @@ def spend(path: Any, times: int = MOST + 1) -> None:
             return
 
 
-def spent(path: Path) -> float:
-    return float(rf.Ledger(epsilon=1.0, delta=1e-5, path=path).guarantee().epsilon)
+def spent(place: Any) -> float:
+    return float(opened(place).guarantee().epsilon)
 
 
 @pytest.mark.parametrize("in_memory", [False, True])
@@ -310,13 +406,13 @@ def test_a_forked_child_spends_the_same_budget_or_none(tmp_path: Path) -> None:
     assert 0.9 < spent(path) <= 1.0
 
 
-def die_after_the_charge(path: Path) -> None:
+def die_after_the_charge(place: Any) -> None:
     secure.numbers = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
-    rf.Ledger(epsilon=1.0, delta=1e-5, path=path).release(rf.Gaussian(10.0), [0.0], 1.0, what="a mean")
+    opened(place).release(rf.Gaussian(10.0), [0.0], 1.0, what="a mean")
 
 
-def die_before_the_charge(path: Path) -> None:
-    ledger = rf.Ledger(epsilon=1.0, delta=1e-5, path=path)
+def die_before_the_charge(place: Any) -> None:
+    ledger = opened(place)
     with ledger._table.transaction() as append:
         append({"what": "a mean", "cost": MEAN.privacy_loss().state()})
         os.kill(os.getpid(), signal.SIGKILL)
@@ -333,8 +429,8 @@ def test_a_kill_after_the_charge_leaves_it_and_one_before_leaves_nothing(tmp_pat
 def test_a_ledger_is_not_copied(tmp_path: Path) -> None:
     for path in (None, tmp_path / "study.ledger"):
         for copied in (copy.copy, copy.deepcopy, pickle.dumps):
-            with pytest.raises(TypeError, match=r"a Ledger is not copied or pickled.*open the same path"):
-                copied(rf.Ledger(path=path))
+            with pytest.raises(TypeError, match=r"a Ledger is not copied or pickled.*open the same URL"):
+                copied(rf.Ledger(epsilon=1.0, path=path))
 
 
 def test_a_ledger_that_went_or_is_another_one_is_refused(tmp_path: Path) -> None:
@@ -349,10 +445,10 @@ def test_a_ledger_that_went_or_is_another_one_is_refused(tmp_path: Path) -> None
         if bad is not None:
             shutil.copy(bad, path)
         with pytest.raises(
-            ValueError, match=r"study\.ledger was removed, or replaced .* its .lock knows of 4 rows"
+            ValueError, match=r"study\.ledger was removed, .* since its row 4 was written: put"
         ):
             rf.Ledger(epsilon=1.0, delta=1e-5, path=path)
-        with pytest.raises((ValueError, OSError), match=r"since it was opened|cannot be"):
+        with pytest.raises((ValueError, OSError), match=r"since its row 4 was|cannot be"):
             ledgers[0].charge("a mean", MEAN)
     path.unlink(missing_ok=True)
     path.with_name("study.ledger.lock").unlink()
@@ -362,13 +458,14 @@ def test_a_ledger_that_went_or_is_another_one_is_refused(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "command",
     [
-        "UPDATE records SET content = (SELECT content FROM other.records WHERE number = 3) WHERE number = 3",
-        "UPDATE records SET content = (SELECT content FROM other.records WHERE number = 3), "
-        "hash = (SELECT hash FROM other.records WHERE number = 3) WHERE number = 3",
-        "INSERT INTO records SELECT 5, content, hash FROM other.records WHERE number = 4",
-        "UPDATE records SET content = replace(content, '0.1', '0.0') WHERE number = 2",
-        "DELETE FROM records WHERE number = 3",
-        "DELETE FROM records WHERE number = 4",
+        "UPDATE ringfence_ledger SET content = spliced.content FROM other.ringfence_ledger AS spliced "
+        "WHERE ringfence_ledger.number = 3 AND spliced.number = 3",
+        "UPDATE ringfence_ledger SET content = spliced.content, hash = spliced.hash "
+        "FROM other.ringfence_ledger AS spliced WHERE ringfence_ledger.number = 3 AND spliced.number = 3",
+        "INSERT INTO ringfence_ledger SELECT 5, content, hash FROM other.ringfence_ledger WHERE number = 4",
+        "UPDATE ringfence_ledger SET content = replace(content, '0.1', '0.0') WHERE number = 2",
+        "DELETE FROM ringfence_ledger WHERE number = 3",
+        "DELETE FROM ringfence_ledger WHERE number = 4",
     ],
 )
 def test_rows_of_another_ledger_or_changed_ones_are_refused(command: str, tmp_path: Path) -> None:
@@ -381,9 +478,7 @@ def test_rows_of_another_ledger_or_changed_ones_are_refused(command: str, tmp_pa
         connection.execute("ATTACH ? AS other", (str(other),))
         connection.execute(command)
         connection.commit()
-    with pytest.raises(
-        ValueError, match=r"is damaged, or row . was not written by it|was removed, or replac"
-    ):
+    with pytest.raises(ValueError, match=r"is damaged, or row . was not written by it|was removed, cut"):
         rf.Ledger(epsilon=1.0, delta=1e-5, path=path)
 
 
@@ -418,7 +513,7 @@ def test_what_is_left_of_a_half_imported_ledger_is_refused_until_it_is_put_back(
         journal.append({"what": "ages", "cost": MEAN.privacy_loss().state()})
     old = path.rename(tmp_path / "study.ledger.0.6")  # as a process leaves it that dies here
     for _ in range(2):
-        with pytest.raises(ValueError, match=r"study\.ledger was removed.* knows of 2 rows"):
+        with pytest.raises(ValueError, match=r"study\.ledger was removed, .* since its row 2 was"):
             rf.Ledger(epsilon=1.0, delta=1e-5, path=path)
     old.rename(path)
     assert len(rf.Ledger(epsilon=1.0, delta=1e-5, path=path).entries) == 1
@@ -427,8 +522,8 @@ def test_what_is_left_of_a_half_imported_ledger_is_refused_until_it_is_put_back(
 def test_a_deleted_ledger_of_version_0_6_is_missed(tmp_path: Path) -> None:
     path = tmp_path / "study.ledger"
     path.with_name("study.ledger.lock").write_bytes(b"%20d\n" % 2)
-    with pytest.raises(ValueError, match=r"was removed, or replaced .* knows of 3 rows"):
-        rf.Ledger(path=path)
+    with pytest.raises(ValueError, match=r"was removed, cut short, or replaced .* since its row 3 was"):
+        rf.Ledger(epsilon=1.0, path=path)
 
 
 @pytest.mark.parametrize("text", [b"hello", b"SQLite format 3\x00 and more", b"x" * 5000])

@@ -141,17 +141,17 @@ def test_a_full_disk_charges_nothing_and_the_table_goes_on(
 ) -> None:
     path, numbers = tmp_path / "table", []
     table = SharedTable(path, [], numbers.append)
-    opened = SharedTable._connected
+    opened = table._engine.pool._invoke_creator
 
-    def full(self: SharedTable) -> sqlite3.Connection:
-        connection = opened(self)
+    def full(record: Any) -> sqlite3.Connection:
+        connection: sqlite3.Connection = opened(record)
         pages = connection.execute("PRAGMA page_count").fetchone()[0]
         connection.execute(f"PRAGMA max_page_count = {pages}")
         return connection
 
     count(path, 1)
     with monkeypatch.context() as patch:
-        patch.setattr(SharedTable, "_connected", full)
+        patch.setattr(table._engine.pool, "_invoke_creator", full)
         with pytest.raises(OSError, match="cannot be read or written: database or disk is full"):
             append_both(table, {"number": 1}, {"text": "x" * 10_000})
     with table.transaction() as append:
@@ -159,15 +159,19 @@ def test_a_full_disk_charges_nothing_and_the_table_goes_on(
     assert numbers == [{"number": 0}, {"number": 1}]
 
 
-def test_other_databases_are_left_alone(tmp_path: Path) -> None:
+def test_other_tables_of_a_database_are_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "other.sqlite"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE rows (seed INTEGER)")
         connection.commit()
     before = path.read_bytes()
-    with pytest.raises(OSError, match=r"other\.sqlite cannot be read or written: no such table: records"):
-        written(path)
+    with pytest.raises(FileNotFoundError, match=r"other\.sqlite holds no ledger: give epsilon to make one"):
+        SharedTable(path, None, lambda _: None)
     assert path.read_bytes() == before
+    count(path, 2)
+    assert written(path) == [0, 1]
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT sql FROM sqlite_master").fetchone()[0].endswith("(seed INTEGER)")
     with pytest.raises(FileNotFoundError, match="missing"):
         written(tmp_path / "missing" / "table")
 
@@ -182,7 +186,9 @@ def test_the_note_of_the_last_row_may_be_behind(tmp_path: Path) -> None:
     assert written(path) == [0, 1, 2]
     assert note.read_bytes() != old
     note.write_bytes(old.replace(b"2 ", b"3 "))
-    with pytest.raises(ValueError, match="was removed, or replaced by an older or another one"):
+    with pytest.raises(
+        ValueError, match="was removed, cut short, or replaced by an older or another one since its row 3"
+    ):
         written(path)
     note.write_bytes(b"")  # what locking alone leaves there
     assert written(path) == [0, 1, 2]

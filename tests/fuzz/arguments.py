@@ -127,7 +127,7 @@ def _labelled() -> rf.Pate:
 
 
 def _ledger() -> rf.Ledger:
-    return rf.Ledger(99.0, 1e-3, planned=True)
+    return rf.Ledger(epsilon=99.0, delta=1e-3, planned=True)
 
 
 def _engine() -> rf.PrivacyEngine:

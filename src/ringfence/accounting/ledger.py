@@ -1,5 +1,6 @@
 """A ledger of releases of any kind: each is written down before it is made, and all are one claim."""
 
+import math
 import os
 import secrets
 from collections.abc import Callable
@@ -13,17 +14,21 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
+from ringfence.accounting.calibration import smallest_sigma
 from ringfence.accounting.guarantee import REPLACED, Guarantee
 from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.accounting.privacy_loss import HasPrivacyLoss, PrivacyLoss
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real
 from ringfence.files.journal import Journal, locked, unlock
-from ringfence.files.shared_table import Record, SharedTable, first_bytes
+from ringfence.files.shared_table import Record, SharedTable, first_bytes, located
 from ringfence.mechanisms.base import Mechanism
+from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.numerics.rounding import rounded_up
 
 _VERSION = 2  # 1 was a journal
+_FAINT, _NUMBERS = 1e6, 10**6  # the noise of a release that is next to nothing; more numbers than one has
+_NEW = {"epsilon": None, "delta": 1e-6, "neighbours": "added", "planned": False}
 
 
 class BudgetExceededError(ValueError):
@@ -48,13 +53,17 @@ class Ledger:
 
     ``release`` makes a release of a mechanism, ``fit`` trains a ``LinearProbe``, ``train`` reserves the steps
     of a ``PrivacyEngine``, and the jobs of tables and votes take ``ledger=``. ``charge`` is for everything
-    else: an account, a ``PrivacyLoss``, or a pair (epsilon, delta) of another library. ``neighbours`` says
-    what is protected: that a record is there ("added"), or only what it says ("replaced"), for which releases
-    that protect the first are charged twice. With ``path`` the ledger is a SQLite file, which goes on where
-    it ended, also after a crash, and which threads and processes may share; it is as private as the data. A
-    ledger is not copied or pickled: open the same path. Without ``epsilon`` costs are only added up.
+    else: an account, a ``PrivacyLoss``, or a pair (epsilon, delta) of another library.
 
-    Guarantee: a release is charged, and written to the file where there is one, before it is made; its
+    ``url`` is a database, sqlite:///study.db or postgresql://user@server/database, which threads, processes
+    and machines may share, and which goes on where it ended, also after a crash; it is as private as the
+    data. ``path`` is the file of SQLite alone, and without both the ledger is in memory. A new database needs
+    ``epsilon``, infinite where costs are only added up; of one that is there, what is left out stays as it
+    is, and what is given must be the same. A new ledger has delta = 1e-6 and ``neighbours`` "added", which
+    protects that a record is there; "replaced" protects only what it says, and releases that protect the
+    first are charged twice. A ledger is not copied or pickled: open the same URL.
+
+    Guarantee: a release is charged, and written to the database where there is one, before it is made; its
     arguments are checked before it is charged, and one that fails afterwards stays charged. What would exceed
     the budget is refused before anything is released. All that the ledger lets through, in all threads and
     processes, is (epsilon, delta)-differentially private, also where releases are chosen by looking at
@@ -71,32 +80,44 @@ class Ledger:
 
     def __init__(
         self,
+        url: str | None = None,
         epsilon: float | None = None,
-        delta: float = 1e-6,
+        delta: float | None = None,
         *,
-        neighbours: Literal["added", "replaced"] = "added",
-        planned: bool = False,
+        neighbours: Literal["added", "replaced"] | None = None,
+        planned: bool | None = None,
         path: str | os.PathLike[str] | None = None,
     ) -> None:
-        self.epsilon = None if epsilon is None else checks.number("epsilon", epsilon, checks.positive)
-        self.delta = checks.probability_or_zero("delta", delta)
-        self.neighbours = checks.one_of("neighbours", neighbours, ("added", "replaced"))
-        self.planned = checks.flag("planned", planned)
+        given: Record = {"kind": "Ledger", "version": _VERSION}
+        if epsilon is not None:
+            endless = isinstance(epsilon, float) and epsilon == math.inf
+            given["epsilon"] = None if endless else checks.number("epsilon", epsilon, checks.positive)
+        if delta is not None:
+            given["delta"] = checks.probability_or_zero("delta", delta)
+        if neighbours is not None:
+            given["neighbours"] = checks.one_of("neighbours", neighbours, ("added", "replaced"))
+        if planned is not None:
+            given["planned"] = checks.flag("planned", planned)
+        if None not in (url, path):
+            raise ValueError(f"url or path must be given, and not both, got path={path!r}")
+        place = None if path is None else checks.path("path", path)
+        if url is not None:
+            place = located(checks.instance("url", url, str))
+        begin = _old_records(place) if isinstance(place, Path) else []
+        if not begin and (place is None or epsilon is not None):
+            begin = [{"run": secrets.token_hex(16), **_NEW, **given}]
         self._entries: list[Entry] = []
         self._charged = PrivacyLoss()  # of all entries, as they were charged
         self._header: Record = {}
         self._closed = False
-        header = {
-            **{"kind": "Ledger", "version": _VERSION, "neighbours": self.neighbours},
-            **{"epsilon": self.epsilon, "delta": self.delta, "planned": self.planned},
-        }
-        file = None if path is None else checks.path("path", path)
-        old = [] if file is None else _old_records(file)
-        self._table = SharedTable(file, old or [{"run": secrets.token_hex(16), **header}], self._take)
-        self._refresh()
-        for name, ours in header.items():
+        self._table = SharedTable(place, begin or None, self._take)
+        for name, ours in given.items():
             if self._header.get(name) != ours:
-                raise ValueError(f"{path} is a ledger with {name} {self._header.get(name)!r}, not {ours!r}")
+                raise ValueError(f"{place} is a ledger with {name} {self._header.get(name)!r}, not {ours!r}")
+        self.epsilon: float | None = self._header["epsilon"]
+        self.delta: float = self._header["delta"]
+        self.neighbours: str = self._header["neighbours"]
+        self.planned: bool = self._header["planned"]
 
     def release(
         self,
@@ -200,6 +221,35 @@ class Ledger:
         """The claim of all entries together, at the ledger's own delta unless another is given."""
         return self.total.guarantee(self.delta if delta is None else delta)
 
+    def remaining(self, law: Callable[[float], Mechanism] = Gaussian) -> float:
+        """The epsilon at the ledger's delta of the largest further release that fits, up to 0.1 % too small.
+
+        It is that of noise of this law (``Gaussian``, ``Laplace``) on what one record, added or replaced as
+        the ledger says, moves by 1; 0 where nothing fits, and infinite where there is no budget.
+
+        >>> import ringfence as rf
+        >>> ledger = rf.Ledger(epsilon=1.0, delta=1e-6)
+        >>> table = rf.release_counts([30, 4], epsilon=0.6, ledger=ledger)
+        >>> round(ledger.remaining(), 2), round(ledger.remaining(rf.Laplace), 2)
+        (0.77, 0.15)
+        """
+        self._refresh()
+        if self.epsilon is None:
+            return math.inf
+
+        def loss(sigma: float) -> PrivacyLoss:
+            account = PerInstanceAccountant(noise := law(sigma), 1.0)
+            account.step_worst_case(0.0)
+            found = account.privacy_loss().drawn_securely(0 if noise.whole else _NUMBERS)
+            return replace(found, change=REPLACED) if self.neighbours == "replaced" else found
+
+        def spent(sigma: float) -> float:
+            return self._spent("a release", loss(sigma))
+
+        if not spent(_FAINT) <= self.epsilon:
+            return 0.0
+        return loss(smallest_sigma(spent, self.epsilon, start=_FAINT)).epsilon(self.delta)
+
     @property
     def statement(self) -> str:
         """In plain English: the budget and what it covers, and what was spent so far."""
@@ -233,7 +283,7 @@ class Ledger:
 
     def __reduce_ex__(self, _: object) -> NoReturn:
         raise TypeError(
-            "a Ledger is not copied or pickled, each copy would spend its budget: open the same path"
+            "a Ledger is not copied or pickled, each copy would spend its budget: open the same URL"
         )
 
     def __repr__(self) -> str:
@@ -264,10 +314,7 @@ class Ledger:
         """The row of a charge, which must not exceed the budget."""
         cost = self._seen(what, cost)
         if self.epsilon is not None:
-            total = self._charged + cost
-            spent = total.pure_epsilon  # which bounds every loss, whatever releases were chosen by
-            if self.delta > 0:
-                spent = min(spent, self._compared(what, total).epsilon(self.delta))
+            spent = self._spent(what, cost)
             if not spent <= self.epsilon:
                 raise BudgetExceededError(
                     f"{what} would bring epsilon to {rounded_up(spent)} at delta {self.delta:g}, above the "
@@ -275,20 +322,23 @@ class Ledger:
                 )
         return {"what": what, "cost": cost.state()}
 
-    def _compared(self, what: str, total: PrivacyLoss) -> PrivacyLoss:
-        """The loss whose epsilon is compared with the budget; ``what`` is the last release in ``total``.
+    def _spent(self, what: str, cost: PrivacyLoss) -> float:
+        """The epsilon that is compared with the budget, of all that was charged and of ``cost``.
 
-        Guarantee: unless all is ``planned``, that of ``PrivacyLoss.gaussian_bound``. Compositions of samples
-        have no such filter, so they are refused.
+        Guarantee: pure losses bound every loss, whatever releases were chosen by, and so does
+        ``PrivacyLoss.gaussian_bound``; another epsilon counts only where all is ``planned``. Compositions of
+        samples have no such filter, so they are refused.
         """
-        if self.planned:
-            return total
-        if not total.is_gaussian:
+        total = self._charged + cost
+        if self.delta == 0:
+            return total.pure_epsilon
+        if not self.planned and not total.is_gaussian:
             raise ValueError(
                 f"planned must be True, got False: {what} is of samples or known by epsilon and delta alone, "
                 "and a budget covers that only where no release is chosen by looking at others"
             )
-        return total.gaussian_bound()
+        compared = total if self.planned else total.gaussian_bound()
+        return min(total.pure_epsilon, compared.epsilon(self.delta))
 
     def _take(self, row: Record) -> None:
         """Notes what a row of the table says; the first one is the header."""

@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 from ringfence import __version__
 from ringfence.cli.account import account
 from ringfence.cli.certificate import certificate
+from ringfence.cli.ledger import ledger
 from ringfence.cli.probe import probe, tune
 from ringfence.cli.project import project
 from ringfence.cli.release import release
@@ -21,7 +22,7 @@ from ringfence.cli.release import release
 # The order in which help lists the commands, and the headings above them.
 PANELS = {
     "Release and train": ("release", "probe", "tune", "project"),
-    "Say what it cost": ("account", "certificate"),
+    "Say what it cost": ("ledger", "account", "certificate"),
 }
 
 
@@ -46,7 +47,8 @@ _INTERRUPTED = 130  # the exit status
 _panel = {name: panel for panel, names in PANELS.items() for name in names}
 for command in (project, account, probe, tune, certificate):
     app.command(rich_help_panel=_panel[command.__name__])(command)
-app.add_typer(release, name="release", rich_help_panel=_panel["release"])
+for name, group in (("release", release), ("ledger", ledger)):
+    app.add_typer(group, name=name, rich_help_panel=_panel[name])
 
 
 def _version(asked: bool) -> None:

@@ -119,6 +119,20 @@ TableNoise = Annotated[
 ]
 
 
+def read_ledger(url: str | None) -> Any:
+    """The ledger at a URL, which must be there; None where none is asked for."""
+    from ringfence.accounting.ledger import Ledger
+
+    return None if url is None else Ledger(url)
+
+
+LedgerUrl = Annotated[
+    str | None,
+    typer.Option(callback=read_ledger, help="The budget to charge: a URL of 'ringfence ledger create'."),
+]
+What = Annotated[str | None, typer.Option(help="What the ledger calls this release: 'table 1'.")]
+
+
 @release.command("counts")
 def release_counts(
     ctx: typer.Context,
@@ -136,6 +150,8 @@ def release_counts(
     counts: Annotated[
         str | None, typer.Option(help="A column of counts that were aggregated already.")
     ] = None,
+    ledger: LedgerUrl = None,
+    what: What = None,
     out: Out = Path("release"),
     as_json: AsJson = False,
 ) -> None:
@@ -162,6 +178,8 @@ def release_votes(
     ignore: Ignored = "",
     neighbours: Neighbours = "added",
     publish_epsilon: Publish = False,
+    ledger: LedgerUrl = None,
+    what: What = None,
     out: Out = Path("release"),
     as_json: AsJson = False,
 ) -> None:
@@ -205,6 +223,8 @@ def release_winners(
     ignore: Ignored = "",
     neighbours: Neighbours = "replaced",
     publish_epsilon: Publish = False,
+    ledger: LedgerUrl = None,
+    what: What = None,
     out: Out = Path("release"),
     as_json: AsJson = False,
 ) -> None:
@@ -239,6 +259,8 @@ def release_labels(
     ] = None,
     threshold_sigma: ThresholdSigma = None,
     publish_epsilon: Publish = False,
+    ledger: LedgerUrl = None,
+    what: What = None,
     out: Out = Path("release"),
     as_json: AsJson = False,
 ) -> None:
@@ -273,6 +295,8 @@ def release_means(
     person: Person = None,
     at_most: CellsOfOne = 1,
     coverage: Annotated[float, typer.Option(help="How often an interval covers its mean.")] = 0.95,
+    ledger: LedgerUrl = None,
+    what: What = None,
     out: Out = Path("release"),
     as_json: AsJson = False,
 ) -> None:

@@ -203,6 +203,7 @@ class Budget:
     multiplier: float
     noise: Noise
     ledger: Ledger | None
+    what: str | None = None  # the name of the ledger's entry, that of the job if left out
 
     @classmethod
     def checked(
@@ -212,6 +213,7 @@ class Budget:
         sigma: Any = None,
         seed: Any = None,
         ledger: Any = None,
+        what: Any = None,
         *,
         pure: bool = False,
     ) -> "Budget":
@@ -221,6 +223,8 @@ class Budget:
         """
         if ledger is not None:
             checks.instance("ledger", ledger, Ledger)
+        if what is not None and not (checks.instance("what", what, str).strip() and ledger is not None):
+            raise ValueError(f"what must be some words, with the ledger whose entry it names, got {what!r}")
         noise = seed if isinstance(seed, Noise) else Noise(seed)
         delta = checks.probability_or_zero("delta", delta) if pure else checks.probability("delta", delta)
         if (epsilon is None) == (sigma is None):
@@ -233,16 +237,16 @@ class Budget:
                 raise ValueError(
                     f"sigma must be at most {_LARGEST:g}, got {sigma!r}: no grid holds such noise"
                 )
-            return cls(None, delta, multiplier, noise, ledger)
+            return cls(None, delta, multiplier, noise, ledger, what)
         target = checks.number("epsilon", epsilon, checks.positive)
         if delta == 0:
-            return cls(target, delta, math.inf, noise, ledger)
+            return cls(target, delta, math.inf, noise, ledger, what)
         exact = delta_left(1, delta, lambda at: target)
         found = smallest_sigma(
             lambda sigma: gaussian_loss(1 / sigma).epsilon(exact), target, start=1.0, tolerance=1e-7
         )
         # a little more noise than was found: products with norms are rounded, and more numbers are drawn
-        return cls(target, delta, found * (1 + 1e-9), noise, ledger)
+        return cls(target, delta, found * (1 + 1e-9), noise, ledger, what)
 
     def sigma(self, norm: float) -> float:
         """The noise of every number, where one person moves all of them together by at most ``norm``."""
@@ -264,7 +268,7 @@ class Budget:
         if self.epsilon is not None and not cost <= self.epsilon:
             raise FloatingPointError(f"the release would cost {cost!r}, more than epsilon={self.epsilon!r}")
         if self.ledger is not None:
-            self.ledger.charge(what, account.cost)
+            self.ledger.charge(self.what or what, account.cost)
 
     def draws(
         self, law: Mechanism | Decision, values: Tensor, what: str, step: float | None = None

@@ -42,6 +42,7 @@ def release_counts(
     counts: str | int | None = None,
     seed: int | Noise | None = None,
     ledger: Ledger | None = None,
+    what: str | None = None,
 ) -> Release:
     """Releases how many people are in each cell of a table, with noise; counts below ``suppress_below`` are
     not shown.
@@ -58,7 +59,8 @@ def release_counts(
     "gaussian", "laplace", with which delta may be 0, or "auto": the one with the smaller standard error for
     epsilon, delta and ``at_most``, and Gaussian with ``sigma``, or with a ``ledger`` at a delta, whose budget
     counts Gaussians. Released are whole numbers. Every call is a release of its own, to be paid for;
-    ``ledger`` is charged for it beforehand. ``seed`` is for tests: everybody who knows it knows the counts.
+    ``ledger`` is charged for it beforehand, in an entry called ``what``. ``seed`` is for tests: everybody who
+    knows it knows the counts.
 
     Guarantee: (epsilon, delta)-differential privacy for every dataset and any one person added or removed,
     provided that what is given here was not chosen by looking at the data. The law is the Gaussian's, rounded
@@ -77,7 +79,7 @@ def release_counts(
     ('west', 'yes', '<20', 'yes')
     """
     checks.one_of("noise", noise, NOISES)
-    budget = Budget.checked(epsilon, delta, sigma, seed, ledger, pure=noise != "gaussian")
+    budget = Budget.checked(epsilon, delta, sigma, seed, ledger, what, pure=noise != "gaussian")
     threshold = suppress_below
     if threshold is not None:
         threshold = checks.count("suppress_below", threshold, at_least=0, at_most=int(LARGEST_COUNT))

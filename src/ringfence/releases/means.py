@@ -60,6 +60,7 @@ def release_means(
     coverage: float = 0.95,
     seed: int | Noise | None = None,
     ledger: Ledger | None = None,
+    what: str | None = None,
 ) -> Release:
     """Releases the mean of column ``of`` in every group of ``by``, with noise and an interval.
 
@@ -76,7 +77,7 @@ def release_means(
     large that an empty group is shown with a chance of about 3e-5.
 
     The interval (Fieller 1954) is about the mean of the clamped values of the people who counted. ``ledger``
-    is charged beforehand.
+    is charged beforehand, in an entry called ``what``.
 
     Guarantee: (epsilon, delta)-differential privacy for every dataset and any one person added or removed,
     under the conditions of ``release_counts``. One person moves ``at_most`` sizes by 1 and as many sums by at
@@ -94,7 +95,7 @@ def release_means(
     True
     """
     checks.one_of("noise", noise, NOISES)
-    budget = Budget.checked(epsilon, delta, sigma, seed, ledger, pure=noise != "gaussian")
+    budget = Budget.checked(epsilon, delta, sigma, seed, ledger, what, pure=noise != "gaussian")
     limits = checks.number("lower", lower), checks.number("upper", upper)
     if not limits[0] < limits[1]:
         raise ValueError(f"lower must be below upper, got {lower!r} and {upper!r}")

@@ -63,8 +63,8 @@ class Pate:
     ``classes`` lists the public classes. Left out, they are the names of the columns of counts, or 0, 1, ...
     ``adaptive`` says that queries may be chosen by looking at earlier labels; only where all of them were
     fixed in advance, set it to False, and the per-instance epsilon is the tight one of all queries together.
-    ``ledger`` is charged for each call beforehand, and must be one of replaced records. ``seed`` is for
-    tests.
+    ``ledger`` is charged for each call beforehand, in entries called ``what``, and must be one of replaced
+    records. ``seed`` is for tests.
 
     Guarantee: (epsilon, delta)-differential privacy of all labels together, for every dataset and any one
     teacher's votes replaced, also where queries are chosen by looking at earlier labels. Every call draws
@@ -93,8 +93,9 @@ class Pate:
         publish_epsilon: bool = False,
         seed: int | Noise | None = None,
         ledger: Ledger | None = None,
+        what: str | None = None,
     ) -> None:
-        budget = Budget.checked(epsilon, delta, sigma, seed, ledger)
+        budget = Budget.checked(epsilon, delta, sigma, seed, ledger, what)
         self._poll = Poll.checked(budget, "replaced", None, publish_epsilon)
         if threshold_sigma is not None and (threshold is None or sigma is None):
             raise ValueError(
@@ -170,7 +171,7 @@ class Pate:
         loss = publishing_loss(found.publishing_zcdp, REPLACED)
         replace(budget, ledger=None).charge(self._account(None).plus(loss), "Pate")  # which is the target
         if budget.ledger is not None:
-            budget.ledger.charge("Pate.publish", loss)
+            budget.ledger.charge(f"{budget.what or 'Pate'}.publish", loss)
         self._published.append(found)
         return found
 
@@ -258,6 +259,8 @@ def release_labels(
     epsilon: float | None,
     delta: float,
     publish_epsilon: bool,
+    ledger: Ledger | None,
+    what: str | None,
 ) -> Release:
     """Labels the queries of a .npy file, or of CSV or parquet files: ``Pate.label``, once.
 
@@ -277,6 +280,8 @@ def release_labels(
         queries=None if epsilon is None else len(votes.queries),
         adaptive=False,
         publish_epsilon=publish_epsilon,
+        ledger=ledger,
+        what=what,
     )
     pate._label(votes)
     if publish_epsilon:

@@ -31,6 +31,7 @@ def release_votes(
     publish_epsilon: bool = False,
     seed: int | Noise | None = None,
     ledger: Ledger | None = None,
+    what: str | None = None,
 ) -> Release:
     """Releases what the majority answered to each question, yes or no, decided with noise.
 
@@ -45,8 +46,8 @@ def release_votes(
     count, drawn at random among those that the person gave; without it all of them do, and one person can
     move all questions. ``neighbours`` is "added" (whether somebody took part is protected) or "replaced"
     (what somebody answered is, and it takes twice the noise). Every call is a release of its own, to be paid
-    for; ``ledger`` is charged for it beforehand. ``seed`` is for tests: everybody who knows it knows the
-    surpluses.
+    for; ``ledger`` is charged for it beforehand, in an entry called ``what``. ``seed`` is for tests:
+    everybody who knows it knows the surpluses.
 
     With ``publish_epsilon`` the per-instance epsilon is released too, with noise of its own: the statement
     has it, and its cost is part of ``epsilon``.
@@ -69,7 +70,7 @@ def release_votes(
     >>> votes.account.per_instance.epsilon < 0.01 < votes.account.epsilon <= 1.0
     True
     """
-    budget = Budget.checked(epsilon, delta, sigma, seed, ledger)
+    budget = Budget.checked(epsilon, delta, sigma, seed, ledger, what)
     poll = Poll.checked(budget, neighbours, at_most, publish_epsilon, binary=True)
     table = read_table(ballots)
     read = read_ballots(

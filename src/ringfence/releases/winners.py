@@ -41,6 +41,7 @@ def release_winners(
     publish_epsilon: bool = False,
     seed: int | Noise | None = None,
     ledger: Ledger | None = None,
+    what: str | None = None,
 ) -> Release:
     """Releases which candidate won each query, decided with noise.
 
@@ -57,7 +58,8 @@ def release_winners(
     ``publish_epsilon`` or a ``ledger``, whose budget counts Gaussians. ``neighbours`` is "replaced" (what
     somebody voted is protected) or "added" (whether somebody took part is). With "added", ``at_most`` bounds
     the queries in which one person counts: for ballots they are drawn at random among those where the person
-    voted; counts must have been made that way. ``seed`` is for tests. ``ledger`` is charged beforehand.
+    voted; counts must have been made that way. ``seed`` is for tests. ``ledger`` is charged beforehand,
+    in an entry called ``what``.
 
     With ``confident_above`` there is "no answer" where the largest count, with noise of its own
     (``threshold_sigma``, twice ``sigma`` if left out), is below that number; both questions are charged.
@@ -84,7 +86,7 @@ def release_winners(
     >>> winners.account.per_instance.epsilon < 1e-3 < winners.account.epsilon
     True
     """
-    budget = Budget.checked(epsilon, delta, sigma, seed, ledger)
+    budget = Budget.checked(epsilon, delta, sigma, seed, ledger, what)
     poll = Poll.checked(budget, neighbours, at_most, publish_epsilon)
     if threshold_sigma is not None and (confident_above is None or sigma is None):
         raise ValueError(

@@ -17,7 +17,7 @@ from ringfence.accounting.subsampling import accountant_from_state_dict
 from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, OWNER_ALONE, replacing
 from ringfence.files.checkpoint import refuse_changed
 from ringfence.files.journal import Journal
-from ringfence.files.shared_table import SharedTable, first_bytes
+from ringfence.files.shared_table import first_bytes
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import rounded_up
 from ringfence.report.page import Pairs, Report, Section, Table, installed_versions, page, write_report
@@ -225,17 +225,14 @@ def read_source(path: str | Path) -> Source:
     if start[:1] == b"{":
         return _of_account(path)
     if start == b"SQLite":
-        rows: list[dict[str, Any]] = []
-        with SharedTable(path, [], rows.append).transaction():
-            pass
-        return _of_ledger(path, rows[0])
+        return _of_ledger(path)
     try:
         header, _ = Journal.read(path)
     except ValueError:
         return _of_run(path)
     if header.get("kind") != "Ledger":
         raise ValueError(f"{path} is the journal of a run: give the run itself, RUN.ckpt")
-    return _of_ledger(path, header)
+    return _of_ledger(path)
 
 
 def _of_run(path: Path) -> Source:
@@ -264,11 +261,10 @@ def _of_run(path: Path) -> Source:
     )
 
 
-def _of_ledger(path: Path, header: dict[str, Any]) -> Source:
-    names = ("epsilon", "delta", "neighbours", "planned")
-    budget = {name: header[name] for name in names}
-    with Ledger(**budget, path=path) as ledger:
+def _of_ledger(path: Path) -> Source:
+    with Ledger(path=path) as ledger:
         pass  # what it has read stays as it is
+    budget = {name: getattr(ledger, name) for name in ("epsilon", "delta", "neighbours", "planned")}
     return Source(
         what="; ".join(entry.what for entry in ledger.entries) + ".",
         cost=ledger.total,
