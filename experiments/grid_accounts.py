@@ -165,6 +165,10 @@ class GridAccountant:
             size = account.sensitivity.binding(torch.Size(shape))
             if size.farthest.numel() != 1 or not (size.is_plain or float(size.farthest) == size.norm):
                 raise ValueError(f"sensitivities[{i}] must be a number or a norm alone, got {size}")
+            if account.mechanism.whole:  # whose divergences have kinks between the nodes of a table
+                raise ValueError(
+                    f"mechanisms[{i}] must not be a law of whole numbers, got {account.mechanism!r}"
+                )
             setting = Setting.of(account.mechanism, float(size.farthest))
             if not _on_the_whole_line(account.mechanism):
                 (self._plain if size.is_plain else self._norms)[i] = setting

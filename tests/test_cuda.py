@@ -52,7 +52,8 @@ def test_an_account_on_the_gpu_is_that_of_the_cpu(case: Case) -> None:
     exact = rf.per_instance_rdp(law, theta, 1e-3, orders, exact=True).worst
     for device in ("cpu", "cuda"):
         bound = rf.per_instance_rdp(law, theta.to(device), 1e-3, orders).worst
-        assert bool((bound >= exact).all())
+        # laws of whole numbers are evaluated, and functions round differently there
+        assert bool((bound >= exact * (1 - 1e-12 * law.whole)).all())
         assert bool((bound <= 1.005 * exact).all())
 
 

@@ -145,7 +145,9 @@ def test_a_run_with_what_was_released_after_it_was_saved(changes: Any, tmp_path:
 
 
 def test_the_account_of_a_table_with_its_statement(tmp_path: Path) -> None:
-    table = rf.release_counts(np.array([4711, 3]), suppress_below=10, epsilon=1.0, delta=1e-6)
+    table = rf.release_counts(
+        np.array([4711, 3]), suppress_below=10, epsilon=1.0, delta=1e-6, noise="gaussian"
+    )
     table.save(tmp_path)
     source = read_source(tmp_path / "account.json")
     assert source.what.startswith("These counts are protected by differential privacy")

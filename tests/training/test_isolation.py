@@ -80,6 +80,18 @@ class Following(nn.Module):
         return self.last(self.first(x))
 
 
+class Continues(Linear):
+    """A recurrent layer whose state goes on from example to example."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells, self.state = nn.LSTM(6, 6, batch_first=True), None
+
+    def before(self, x: Tensor) -> Tensor:
+        out, self.state = self.cells(x.unsqueeze(1), self.state)
+        return out[:, 0]
+
+
 MIXING = [Sorts, Scales, Centres, Crowded]
 SUMS = pytest.mark.parametrize("dtype", [None, torch.float64], ids=["fused", "formed"])
 
@@ -125,6 +137,11 @@ def test_nothing_is_remembered_from_example_to_example(dtype: Any) -> None:
     with pytest.warns(UserWarning, match="one by one"):
         assert moved(Remembers, dtype) <= 1.001
     assert model.largest == 1.0
+
+
+def test_a_state_that_goes_on_is_refused() -> None:
+    with pytest.raises(ValueError, match="layer '' \\(Continues\\) keeps 'state' of a pass"):
+        moved(Continues)
 
 
 @pytest.mark.parametrize("shape", [(2, 6), (2, 1, 6)])
