@@ -341,7 +341,8 @@ class ExampleGradients:
             copied = sum(self.parameters[name].numel() for name in self._copied)
             first = mapped(lambda tensor: tensor[:1], inputs)
             two = mapped(lambda tensor: torch.cat([tensor, tensor]), first)
-            with _same_draws(inputs):  # weights do not count
+            with _same_draws(inputs), warnings.catch_warnings():  # weights do not count
+                warnings.simplefilter("ignore")  # cudnn's, about the weights of a copy
                 pairs = [(deepcopy(self.model), each) for each in (first, two)]
                 one, both = (bytes_kept(lambda: model(*each[0], **each[1])) for model, each in pairs)  # noqa: B023
             self._fitting = max(1, 2 * self.memory_budget // (3 * (max(1, both - one) + 4 * copied)))
