@@ -1,21 +1,18 @@
 """What an account costs, as multiples of a pass over theta measured in the same run.
 
-    python -m benchmarks.accounting [--device cuda] [--count 100000000] [--ledger]
+    python -m benchmarks.accounting [--device cuda] [--count 100000000]
 
 Claims, 100 million float32 coordinates and 60 orders: on two CPU cores the first step at most 12
 passes of torch.special.log_ndtr and every later one at most 2; on a GPU a later step at most 12
 reads. Where a record moves one coordinate (at_most), a length in all (norm) or a length with at most
 so much in each coordinate, a later step takes at most twice as long as where it moves every
 coordinate. A tight profile of 10,240 coordinates in under 30 s, of a million in under 3 minutes. The
-memory an account needs does not grow with theta. A charge of a ledger takes as long at 10,000 entries
-as at 100.
+memory an account needs does not grow with theta.
 """
 
 import argparse
 import statistics
 import time
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import torch
 
@@ -39,11 +36,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--count", type=int, default=100_000_000)
-    parser.add_argument("--ledger", action="store_true", help="charges of a ledger on disk, and nothing else")
     arguments = parser.parse_args()
-    if arguments.ledger:
-        _ledger()
-        return
     device = torch.device(arguments.device)
     generator = torch.Generator(device).manual_seed(0)
 
@@ -62,20 +55,6 @@ def main() -> None:
     print(f"a step's memory beside theta's {theta.numel() * 4 / 2**20:.0f} MiB: {grown:.0f} MiB at the peak")
     if device.type == "cpu":
         _profiles()
-
-
-def _ledger() -> None:
-    account = rf.PerInstanceAccountant(rf.Gaussian(1000.0), sensitivity=1.0)
-    account.step([0.0])
-    with TemporaryDirectory() as folder, rf.Ledger(epsilon=3.0, path=Path(folder, "ledger")) as ledger:
-        for goal in (100, 1_000, 10_000):
-            for _ in range(goal - 100 - len(ledger.entries)):
-                ledger.charge("a mean", account)
-            start = time.perf_counter()
-            for _ in range(100):
-                ledger.charge("a mean", account)
-            each = (time.perf_counter() - start) / 100
-            print(f"a charge of a ledger of {goal:,} entries on disk: {1e3 * each:.1f} ms")
 
 
 def _row(name: str, law: rf.Mechanism, size: rf.Sensitivity, theta: torch.Tensor, work: object) -> None:

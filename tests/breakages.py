@@ -289,6 +289,12 @@ single voters seen from one side
 a ledger writes down what was released after it was released
 - self.charge(what, account, numbers=0 if mechanism.whole or not secure else numbers)
 + pass
+a ledger compares every release with its whole budget
+- total = self._charged + cost
++ total = cost
+a ledger is opened as if it had another budget
+- if self._header.get(name) != ours:
++ if False:
 a copy of a ledger spends its budget again
 - def __reduce_ex__(self, _: object)
 + def reduced(self, _: object)
@@ -629,6 +635,9 @@ a file is closed beside a transaction, whose lock ends with it
 - with _ALONE, path.open("rb") as file:
 + with path.open("rb") as file:
 @ src/ringfence/files/shared_table.py: accounting/ledger
+a URL with a typo leaves an empty ledger
+- made = 0 if begin is None else os.O_CREAT
++ made = os.O_CREAT
 a forked child spends the budget of a ledger in memory again
 - if os.getpid() != self._process:
 + if False:
