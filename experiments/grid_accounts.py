@@ -27,7 +27,7 @@ from ringfence.accounting.divergence_sums import (
     shift_is_small,
 )
 from ringfence.accounting.equivalent_information import EQUIVALENT_INFORMATION
-from ringfence.accounting.per_instance import PerInstanceAccountant, ceilings
+from ringfence.accounting.per_instance import PerInstanceAccountant, ceilings, per_instance_rdp
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.blocks import at_once
@@ -165,12 +165,8 @@ class GridAccountant:
             size = account.sensitivity.binding(torch.Size(shape))
             if size.farthest.numel() != 1 or not (size.is_plain or float(size.farthest) == size.norm):
                 raise ValueError(f"sensitivities[{i}] must be a number or a norm alone, got {size}")
-            if account.mechanism.whole:  # whose divergences have kinks between the nodes of a table
-                raise ValueError(
-                    f"mechanisms[{i}] must not be a law of whole numbers, got {account.mechanism!r}"
-                )
             setting = Setting.of(account.mechanism, float(size.farthest))
-            if not _on_the_whole_line(account.mechanism):
+            if not (account.mechanism.whole or _on_the_whole_line(account.mechanism)):
                 (self._plain if size.is_plain else self._norms)[i] = setting
             if (key := (setting, size.is_plain)) not in known:
                 known[key] = ceilings(account.mechanism, torch.empty(tuple(shape)), account.sensitivity)
@@ -191,6 +187,10 @@ class GridAccountant:
             lengths = torch.tensor([one.sensitivity for one in settings], dtype=torch.float64).view(-1, 1, 1)
             most = block_maxima(self._information, settings, theta[norms])
             sums[norms] = most * (0.5 * lengths.square() * self._table.orders).to(most.device)
+        for i, account in enumerate(self._accounts[:count]):
+            if account.mechanism.whole:  # whose divergences have kinks, so that none are tabulated
+                own = per_instance_rdp(account.mechanism, theta[i], account.sensitivity, self._table.orders)
+                sums[i] = torch.stack((own.forward, own.backward)).to(sums)
         self._sums[:count] += torch.minimum(sums, self._most[:count])
         for account, (gaussian, bounded) in zip(self._accounts[:count], self._ceilings, strict=False):
             account.gaussian_zcdp += gaussian
