@@ -186,7 +186,7 @@ def table_counts(
         size = checked_at_most(at_most, person, cells.count, aggregated=counts is not None)
         theta = people_in(rows, cells, person, size) if counts is None else counts_in(rows, cells, counts)
     rows_are: RowsAre = "aggregated" if counts is not None else "rows" if person is None else "persons"
-    like = partial(make_table, rows.source.kind)
+    like = partial(make_table, rows.kind)
     return TrueCounts(theta.double(), cells.columns, like, size, rows_are)
 
 
