@@ -54,7 +54,7 @@ def test_an_adaptive_account_proves_the_ex_post_number_and_what_holds_for_every_
 def test_counts_and_ballots_agree() -> None:
     ballots = pandas.DataFrame({"id": [4, 5, 6], "x": ["a", "b", "a"], "y": [None, "b", "b"]})
     counted = read_ballots(
-        read_table(ballots),
+        ballots,
         ("a", "b"),
         {"a": 0, "b": 1}.get,
         "",

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import ringfence as rf
+from ringfence.releases import ballots
 from ringfence.releases.cells import UNITS, public_cells, sums_in
 from ringfence.releases.reader import open_rows
 
@@ -42,6 +43,7 @@ MESSY: dict[str, list[Any]] = {
     "car": some(ANSWERS),
     "pet": some(PETS),
     "friend": some(PETS),
+    "foe": some(PETS),
     "left": [int(number) for number in DRAW.integers(0, 1000, PEOPLE)],
     "right": [int(number) for number in DRAW.integers(0, 1000, PEOPLE)],
 }
@@ -138,10 +140,10 @@ def test_a_column_of_booleans(data: Any) -> None:
 
 
 def test_few_cells_of_each_person(data: Any) -> None:
-    """Which ones is the engine's to choose; everybody counts in that many. SQLite has no hash to choose by."""
+    """Which ones is the engine's to choose, and everybody counts in that many. SQLite has no hash."""
     how: dict[str, Any] = {"domain": {"ward": WARDS}, "person": "person", "sigma": 1.0}
     if hasattr(data, "get_backend") and data.get_backend().name == "sqlite":
-        with pytest.raises(ValueError, match="at_most must be at least 8, .* on sqlite, which has no hash"):
+        with pytest.raises(ValueError, match=r"at_most must be at least 8, .* on sqlite, which has no hash"):
             rf.release_counts(data, "ward", **how)
         return
     all_of_them = truth(lambda row: row["ward"], WARDS, persons=True)
@@ -185,6 +187,53 @@ def test_winners_of_ballots(data: Any) -> None:
     winners = rf.release_winners(data, ["pet", "friend"], candidates=PETS[:3], sigma=1.0)
     wanted = [[MESSY[name].count(pet) for pet in PETS[:3]] for name in ("pet", "friend")]
     assert winners.account.details["votes"] == wanted
+
+
+@pytest.fixture
+def many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ballots in files are more than are read into memory."""
+    monkeypatch.setattr(ballots, "_KEPT", 0)
+
+
+@pytest.mark.usefixtures("many")
+def test_ballots_that_are_counted_where_they_are(data: Any) -> None:
+    test_votes(data)
+    test_winners_of_ballots(data)
+
+
+@pytest.mark.usefixtures("many")
+@pytest.mark.parametrize("person", [None, "name"])
+@pytest.mark.parametrize("at_most", [1, 2])
+def test_few_votes_of_each_person(data: Any, person: str | None, at_most: int) -> None:
+    how: dict[str, Any] = {"candidates": PETS[:3], "neighbours": "added", "at_most": at_most, "sigma": 9.0}
+    queries = ["pet", "friend", "foe"]
+    if hasattr(data, "get_backend") and data.get_backend().name == "sqlite":
+        with pytest.raises(ValueError, match=r"at_most must be at least 3, .* on sqlite, which has no hash"):
+            rf.release_winners(data, queries, person=person, **how)
+        return
+    found = np.array(rf.release_winners(data, queries, person=person, **how).account.details["votes"])
+    everything = np.array([[MESSY[name].count(pet) for pet in PETS[:3]] for name in queries])
+    ballots_cast = zip(*(MESSY[name] for name in queries), strict=True)
+    assert found.sum() == sum(min(at_most, 3 - own.count(None)) for own in ballots_cast)
+    assert (found <= everything).all()
+    assert found.sum(axis=1).min() > 0.15 * found.sum()  # every query has its share of what is kept
+
+
+@pytest.mark.usefixtures("many")
+@pytest.mark.parametrize(
+    ("queries", "person", "complaint"),
+    [
+        (["pet"], "person", r"column 'person' must hold each name once, got '?\d+'? twice"),
+        (["pet"], "friend", "column 'friend' must hold (each name once|a name in every row), got"),
+        (["ward"], None, "column 'ward' must hold one of the candidates, got"),
+        (["pet", "pets"], None, "queries names the column 'pets', which the table lacks"),
+    ],
+)
+def test_bad_ballots_are_refused_where_they_are(
+    data: Any, queries: list[str], person: str | None, complaint: str
+) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        rf.release_winners(data, queries, person=person, candidates=PETS[:3], sigma=1.0)
 
 
 def test_winners_of_counts(data: Any) -> None:

@@ -223,7 +223,8 @@ def people_in(rows: Rows, cells: Cells, person: Any | None, at_most: int) -> Ten
     survey = _survey(rows, cells, person, {"people": rows.table.count()})
     if person is None:
         return cells.fill(survey, "people")
-    return cells.fill(_bounded(rows, cells, _of_people(rows, cells, person, survey), at_most), "people")
+    kept = bounded(rows, _of_people(rows, cells, person, survey), cells.count, at_most)
+    return cells.fill(rows.ask(kept.group_by("cell").aggregate(people=kept.count())), "people")
 
 
 def sums_in(
@@ -262,7 +263,8 @@ def sums_in(
         own = _of_people(rows, cells, person, survey, units=units)
         mean = (own.units.sum() / own.count()).round().cast("int64")
         own = own.group_by("cell", "person").aggregate(units=mean)
-        survey = _bounded(rows, cells, own, at_most)
+        own = bounded(rows, own, cells.count, at_most)
+        survey = rows.ask(own.group_by("cell").aggregate(people=own.count(), units=own.units.sum()))
     return cells.fill(survey, "people"), cells.fill(survey, "units")
 
 
@@ -305,7 +307,7 @@ def one_of(rows: Rows, column: "ir.Value", wanted: "ir.Value") -> list[Any]:
     return rows.ask(rows.table.filter(wanted).select(value=column).limit(1))["value"].to_pylist()
 
 
-def _person(rows: Rows, person: Any) -> "ir.Column":
+def person_column(rows: Rows, person: Any) -> "ir.Column":
     """The column that says whose a row is, null where nobody is named."""
     who = rows.column("person", person)
     return rows.numbers("person", person) if who.type().is_floating() else who
@@ -321,7 +323,7 @@ def _survey(
     """
     asked = {**numbers, "rows": rows.table.count()}
     if person is not None:
-        who = _person(rows, person)
+        who = person_column(rows, person)
         asked["nobody"] = who.isnull().sum()
         if who.type().is_floating():
             asked["rounded"] = (who.abs() >= 2.0**53).sum()
@@ -350,7 +352,7 @@ def _of_people(
     """
     import ibis
 
-    own = rows.table.select(**cells.keys, person=_person(rows, person), **more)
+    own = rows.table.select(**cells.keys, person=person_column(rows, person), **more)
     if not cells.axes:
         return own.mutate(cell=ibis.literal(0, "int64"))
     places = ibis.memtable(survey.select([*cells.keys, "cell"]))
@@ -358,34 +360,33 @@ def _of_people(
     return own.join(places, same).select("person", "cell", *more)
 
 
-def _bounded(rows: Rows, cells: Cells, own: "ir.Table", at_most: int) -> "pyarrow.Table":
-    """How many people count in each cell, and the sum of their units where they have any.
+def bounded(rows: Rows, own: "ir.Table", cells: int, at_most: int) -> "ir.Table":
+    """The rows of ``own`` that count: at most so many cells of each person, and each of them once.
 
-    ``own`` has persons and cells, each pair once where there are units. A person's cells have numbers that
-    are hashes of person, cell and a fresh random number, and the smallest ones are kept.
+    ``own`` has persons and cells, and perhaps something of a person in a cell, which then stands there once.
+    A person's cells have numbers that are hashes of person, cell and a fresh random number, and the smallest
+    ones are kept.
+
+    Guarantee: which rows of a person count depends on that person's rows alone.
     """
     import ibis
     import ibis.expr.operations as ops
 
-    if at_most < cells.count:
-        engine = rows.table.get_backend()
-        if not engine.has_operation(ops.Hash):
-            raise ValueError(
-                f"at_most must be at least {cells.count}, the number of cells, on {engine.name}, which has no "
-                f"hash function to choose a person's cells by, got {at_most}: bring a file or a frame"
-            )
-        who = own.person if own.person.type().is_integer() else own.person.cast("string")
-        mixed = (who.hash() ^ (own.cell + secrets.randbits(62)).hash()).hash()
-        bits = 62 - cells.count.bit_length()
-        number = (mixed & ((1 << bits) - 1)) * cells.count + own.cell  # equal hashes are told apart, too
-        units = {"units": own.units.argmin(number)} if "units" in own.columns else {}
-        if at_most == 1:
-            own = own.group_by("person").aggregate(cell=number.min() % cells.count, **units)
-        else:
-            own = own.mutate(number=number).distinct()
-            place = ibis.row_number().over(group_by="person", order_by="number")
-            own = own.mutate(place=place).filter(ibis._.place < at_most)
-    elif "units" not in own.columns:
-        own = own.distinct()
-    sums = {"units": own.units.sum()} if "units" in own.columns else {}
-    return rows.ask(own.group_by("cell").aggregate(people=own.count(), **sums))
+    more = [name for name in own.columns if name not in ("person", "cell")]
+    if at_most >= cells:
+        return own if more else own.distinct()
+    engine = rows.table.get_backend()
+    if not engine.has_operation(ops.Hash):
+        raise ValueError(
+            f"at_most must be at least {cells}, as many as there are, on {engine.name}, which has no hash "
+            f"function to choose among them by, got {at_most}: bring a file or a frame"
+        )
+    who = own.person if own.person.type().is_integer() else own.person.cast("string")
+    mixed = (who.hash() ^ (own.cell + secrets.randbits(62)).hash()).hash()
+    bits = 62 - cells.bit_length()
+    number = (mixed & ((1 << bits) - 1)) * cells + own.cell  # equal hashes are told apart, too
+    if at_most == 1:
+        first = {name: own[name].argmin(number) for name in more}
+        return own.group_by("person").aggregate(cell=number.min() % cells, **first)
+    place = ibis.row_number().over(group_by="person", order_by="number")
+    return own.mutate(number=number).distinct().mutate(place=place).filter(ibis._.place < at_most)

@@ -16,7 +16,7 @@ from glob import escape, glob
 from importlib import import_module
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -59,27 +59,6 @@ class Table:
     text: bool = False
     declared: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
-    def column(self, argument: str, name: object) -> str:
-        """The name of a column that is there."""
-        return known_column(argument, name, self.columns)
-
-    def chosen(self, argument: str, names: Sequence[Any] | None, ignored: Sequence[Any]) -> list[str]:
-        """The names of the columns to use: those given, or all that are not ignored.
-
-        >>> read_table(np.eye(3)).chosen("questions", None, ignored=[1])
-        ['0', '2']
-        """
-        ignored = [self.column("ignore", name) for name in ignored]
-        if names is None:
-            chosen = [name for name in self.columns if name not in ignored]
-        else:
-            chosen = [self.column(argument, name) for name in checks.listed(argument, names)]
-        if len(set(chosen)) < len(chosen):
-            raise ValueError(f"{argument} must name each column once, got {chosen}")
-        if not chosen:
-            raise ValueError(f"{argument} must name at least one column, got none")
-        return chosen
-
     def coded(
         self, names: Sequence[str], code: Callable[[Any], int | None], missing: int, rule: str
     ) -> Tensor:
@@ -99,15 +78,7 @@ class Table:
 
     def _coded(self, name: str, code: Callable[[Any], int | None], missing: int, rule: str) -> Tensor:
         values = self._values(name)
-        try:
-            codes = {value: missing if value is None else code(value) for value in set(values)}
-        except TypeError:  # a list, or something else that is no value
-            raise ValueError(
-                f"column {name!r} {rule}, got values of type {type(values[0]).__name__}"
-            ) from None
-        for value, own in codes.items():
-            if own is None:
-                raise ValueError(f"column {name!r} {rule}, got {value!r}")
+        codes = code_values(name, values, code, missing, rule)
         return torch.tensor([codes[value] for value in values], dtype=torch.int64)
 
     def counts(self, name: str) -> Tensor:
@@ -133,15 +104,7 @@ class Table:
         Traceback (most recent call last):
         ValueError: column '0' must hold each name once, got 3 twice
         """
-        values = self._values(name)
-        seen = set()
-        for value in values:
-            if value is None or value != value:
-                raise ValueError(f"column {name!r} must hold a name in every row, got a missing value")
-            if value in seen:
-                raise ValueError(f"column {name!r} must hold each name once, got {value!r} twice")
-            seen.add(value)
-        return values
+        return check_names(name, self._values(name))
 
     def _values(self, name: str) -> list[Any]:
         column = self.columns[name]
@@ -179,9 +142,31 @@ class Rows:
         with _errors_in_one_line("the table"):
             return query.to_pyarrow()
 
+    @contextmanager
+    def kept(self, table: "ir.Table", once: bool) -> "Iterator[ir.Table]":
+        """A table that is computed ``once``, where the data is, for several queries; or else for each."""
+        if not once:
+            yield table
+            return
+        with _errors_in_one_line("the table"):
+            computed = table.cache()
+        with computed:
+            yield computed
+
+    def fits(self, columns: int, most: int) -> bool:
+        """Whether so many columns are on this machine and have at most so many values."""
+        if self.kind == "ibis" or self.table.get_backend().name != "duckdb":
+            return False
+        size = self.ask(self.table.aggregate(rows=self.table.count()))
+        return int(size["rows"][0].as_py()) * columns <= most
+
+    def read(self, names: Sequence[str]) -> Table:
+        """Reads columns into memory."""
+        return Table(_columns(self.ask(self.table.select(*names))), self.kind, self.text)
+
 
 def read_table(data: Any) -> Table:
-    """Reads a frame, CSV or parquet files, an array of numbers or a tensor into memory.
+    """Reads data of every kind into memory.
 
     The columns of an array or tensor have their numbers as names.
 
@@ -191,13 +176,23 @@ def read_table(data: Any) -> Table:
     Traceback (most recent call last):
     TypeError: data must be a frame (pandas, polars, pyarrow), a table (Ibis, DuckDB, Spark), an array, ...
     """
-    if is_array(data):
-        return _array_table(data)
-    if _library(data) in ("pandas", "polars", "pyarrow"):
+    with open_ballots(data) as table:
+        return table if isinstance(table, Table) else table.read(table.table.columns)
+
+
+@contextmanager
+def open_ballots(data: Any) -> "Iterator[Table | Rows]":
+    """Opens what is in memory as it is, and other data as a table of Ibis."""
+    if isinstance(data, Table):
+        yield data
+    elif is_array(data):
+        yield _array_table(data)
+    elif _library(data) in ("pandas", "polars", "pyarrow"):
         table, declared = _arrow_table(data)
-        return Table(_columns(table), _library(data), declared=declared)
-    with open_rows(data, in_order=True) as rows:
-        return Table(_columns(rows.ask(rows.table)), rows.kind, rows.text)
+        yield Table(_columns(table), _library(data), declared=declared)
+    else:
+        with open_rows(data, in_order=True) as rows:
+            yield rows
 
 
 @contextmanager
@@ -237,7 +232,7 @@ def open_rows(data: Any, *, in_order: bool = False) -> Iterator[Rows]:
             autoinstall_known_extensions=False,
         )
         closing.callback(engine.disconnect)
-        if _are_files(data):
+        if are_files(data):
             with _errors_in_one_line("the files"):
                 files = _table_of_files(engine, [data] if isinstance(data, str | Path) else data)
             yield Rows(files, text=True)
@@ -381,6 +376,57 @@ def known_column(argument: str, name: object, columns: Iterable[str]) -> str:
     return str(name)
 
 
+def check_names(column: str, values: list[Any]) -> list[Any]:
+    """Names, each of which must be there, and there once."""
+    seen = set()
+    for value in values:
+        if value is None or value != value:
+            raise ValueError(f"column {column!r} must hold a name in every row, got a missing value")
+        if value in seen:
+            raise ValueError(f"column {column!r} must hold each name once, got {value!r} twice")
+        seen.add(value)
+    return values
+
+
+def chosen_columns(
+    argument: str, names: Sequence[Any] | None, ignored: Sequence[Any], columns: Iterable[str]
+) -> list[str]:
+    """The names of the columns to use: those given, or all that are not ignored.
+
+    >>> chosen_columns("questions", None, ignored=[1], columns=["0", "1", "2"])
+    ['0', '2']
+    """
+    ignored = [known_column("ignore", name, columns) for name in ignored]
+    if names is None:
+        chosen = [name for name in columns if name not in ignored]
+    else:
+        chosen = [known_column(argument, name, columns) for name in checks.listed(argument, names)]
+    if len(set(chosen)) < len(chosen):
+        raise ValueError(f"{argument} must name each column once, got {chosen}")
+    if not chosen:
+        raise ValueError(f"{argument} must name at least one column, got none")
+    return chosen
+
+
+def code_values(
+    name: str, values: Sequence[Any], code: Callable[[Any], int | None], missing: int, rule: str
+) -> dict[Any, int]:
+    """The codes of the values of a column; a value whose ``code`` is None raises ValueError.
+
+    >>> code_values("age", [None, 4], {3: 0}.get, -1, "must hold 3")
+    Traceback (most recent call last):
+    ValueError: column 'age' must hold 3, got 4
+    """
+    try:
+        codes = {value: missing if value is None else code(value) for value in set(values)}
+    except TypeError:  # a list, or something else that is no value
+        raise ValueError(f"column {name!r} {rule}, got values of type {type(values[0]).__name__}") from None
+    for value, own in codes.items():
+        if own is None:
+            raise ValueError(f"column {name!r} {rule}, got {value!r}")
+    return cast(dict[Any, int], codes)
+
+
 def public_values(argument: str, values: Any, text: bool) -> dict[Any, Any]:
     """Public values, each once and no NaN, by how each stands in the data: as text in files.
 
@@ -447,7 +493,7 @@ def as_numpy(data: Any) -> "np.ndarray[Any, Any]":
     return np.asarray(data)
 
 
-def _are_files(data: Any) -> bool:
+def are_files(data: Any) -> bool:
     """Whether ``data`` is the name of a file, or a list of them."""
     many = (
         isinstance(data, list | tuple) and len(data) > 0 and all(isinstance(one, str | Path) for one in data)

@@ -10,7 +10,7 @@ from ringfence.mechanisms.sign import StochasticSign
 from ringfence.noise import Noise
 from ringfence.releases.account import Budget
 from ringfence.releases.ballots import Poll, margin, read_ballots
-from ringfence.releases.reader import make_coded_table, read_table
+from ringfence.releases.reader import kind_of, make_coded_table
 from ringfence.releases.release import Bars, Release, Series, build_statement
 
 _NUMBERS = {"yes": 1, "no": -1}  # answers in an array
@@ -71,9 +71,8 @@ def release_votes(
     """
     budget = Budget.checked(epsilon, delta, sigma, seed, ledger)
     poll = Poll.checked(budget, neighbours, at_most, publish_epsilon, binary=True)
-    table = read_table(ballots)
     read = read_ballots(
-        table,
+        ballots,
         ("yes", "no"),
         _answer,
         "must hold 1 (yes), -1 (no) or 0",
@@ -81,6 +80,7 @@ def release_votes(
         argument="questions",
         person=person,
         ignore=ignore,
+        limit=poll.size,
     )
     poll, votes = poll.limit(read)
     noisy = poll.sigma(len(votes.queries), 4.0 if neighbours == "replaced" else 1.0)
@@ -94,7 +94,7 @@ def release_votes(
         released={"answer": answers},
         standard_errors=None,
         hidden="",
-        like=partial(make_coded_table, table.kind, _NUMBERS),
+        like=partial(make_coded_table, kind_of(ballots), _NUMBERS),
         account=account,
         statement=build_statement(
             account,
