@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,22 @@ KINDS: dict[str, Callable[[Path], Any]] = {
     "csv": in_csv,
     "parquet": in_parquet,
 }
+
+
+def in_spark(folder: Path) -> Any:
+    from pyspark.sql import SparkSession
+
+    local = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    few = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
+    session = SparkSession.builder.master("local[2]").config(map={**local, **few}).getOrCreate()
+    kinds = {"int64": "long", "float64": "double"}
+    schema = ibis.memtable(ARROW).schema().items()
+    columns = ", ".join(f"{name} {kinds.get(str(kind), str(kind))}" for name, kind in schema)
+    return session.createDataFrame(list(zip(*MESSY.values(), strict=True)), columns)
+
+
+if find_spec("pyspark") is not None:  # make engines
+    KINDS["spark"] = in_spark
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -244,6 +261,12 @@ def test_winners_of_counts(data: Any) -> None:
     assert votes == {
         name: [*own] for name, *own in zip(*(MESSY[n] for n in ("name", "left", "right")), strict=True)
     }
+
+
+def test_counts_on_an_engine_need_names() -> None:
+    counts = ibis.memtable({"cat": [3, 4], "dog": [5, 1]})
+    with pytest.raises(ValueError, match="query must name a column on an engine, where rows have no order"):
+        rf.release_winners(counts, sigma=9.0)
 
 
 @pytest.mark.parametrize("make", [np.array, torch.tensor], ids=["numpy", "torch"])

@@ -37,7 +37,6 @@ from ringfence.releases.account import Budget, Measured, ReleaseAccount
 from ringfence.releases.cells import bounded, person_column
 from ringfence.releases.reader import (
     Rows,
-    Table,
     are_files,
     check_names,
     chosen_columns,
@@ -80,7 +79,8 @@ class Votes:
         >>> Votes.of_ballots(["q"], ("yes", "no"), torch.tensor([[0], [0], [1], [-1]])).counts.tolist()
         [[2.0, 1.0]]
         """
-        many, rows_are = len(choices) + 1, cast(RowsAre, "rows" if people is None else "persons")
+        rows_are: RowsAre = "rows" if people is None else "persons"
+        many = len(choices) + 1
         counts = torch.zeros(len(queries) * many, dtype=torch.int64)
         first = many * torch.arange(len(queries)) + 1  # those who made none come first, and are left out
         for some in marks.split(at_once(_COUNTED, each=len(queries))):
@@ -138,10 +138,10 @@ def read_ballots(
     ([7, 8], [[1, 0], [1, 1]])
     """
     with open_ballots(data) as table:
-        columns = list(table.columns if isinstance(table, Table) else table.table.columns)
+        columns = list(table.columns)
         own = [] if person is None else [known_column("person", person, columns)]
         names = chosen_columns(argument, queries, [*checks.listed("ignore", ignore), *own], columns)
-        if not isinstance(table, Table):
+        if isinstance(table, Rows):
             if not table.fits(len(names), _KEPT):
                 bound = limit(len(names))
                 counts = count_ballots(table, names, len(choices), code, rule, own, bound)
@@ -218,18 +218,22 @@ def read_choices(data: Any, name: str, values: Any, **how: Any) -> Votes:
     return read_ballots(data, tuple(numbers.values()), code, f"must hold one of the {name}", **how)
 
 
-def read_counts(table: Table, query: Any | None, ignore: Sequence[Any]) -> Votes:
+def read_counts(data: Any, query: Any | None, ignore: Sequence[Any]) -> Votes:
     """Reads counts of voters: rows are queries, columns candidates.
 
-    >>> from ringfence.releases.reader import read_table
-    >>> read_counts(read_table(torch.tensor([[5, 3], [0, 9]])), None, ()).counts.tolist()
+    >>> read_counts(torch.tensor([[5, 3], [0, 9]]), None, ()).counts.tolist()
     [[5.0, 3.0], [0.0, 9.0]]
     """
-    own = [] if query is None else [known_column("query", query, table.columns)]
-    ignored = [*checks.listed("ignore", ignore), *own]
-    columns = chosen_columns("candidates", None, ignored, table.columns)
-    if len(columns) < 2:
-        raise ValueError(f"data must have at least 2 candidates (columns), got {len(columns)}")
+    with open_ballots(data) as table:
+        every = list(table.columns)
+        own = [] if query is None else [known_column("query", query, every)]
+        columns = chosen_columns("candidates", None, [*checks.listed("ignore", ignore), *own], every)
+        if len(columns) < 2:
+            raise ValueError(f"data must have at least 2 candidates (columns), got {len(columns)}")
+        if isinstance(table, Rows):
+            if not own and not table.is_here:
+                raise ValueError("query must name a column on an engine, where rows have no order, got None")
+            table = table.read([*own, *columns])
     counts = torch.stack([table.counts(name) for name in columns], dim=1)
     if not len(counts):
         raise ValueError("the table must have at least one row, got none")

@@ -304,7 +304,8 @@ def checked_at_most(at_most: int, person: Any | None, cells: int, *, aggregated:
 
 def one_of(rows: Rows, column: "ir.Value", wanted: "ir.Value") -> list[Any]:
     """The value of a column in one of the rows where ``wanted`` is true, if there are any."""
-    return rows.ask(rows.table.filter(wanted).select(value=column).limit(1))["value"].to_pylist()
+    found = rows.ask(rows.table.filter(wanted).select(value=column).limit(1))
+    return list(found["value"].to_pylist())
 
 
 def person_column(rows: Rows, person: Any) -> "ir.Column":
@@ -351,13 +352,21 @@ def _of_people(
     Which number a cell has must not depend on who else is there, because people's cells are chosen by it.
     """
     import ibis
+    import pyarrow
 
-    own = rows.table.select(**cells.keys, person=person_column(rows, person), **more)
+    keys, places = {}, {"cell": survey["cell"]}
+    for name, key in cells.keys.items():
+        found = survey[name]
+        known = found.drop_null()
+        if len(known) < len(found):  # a missing value by a column of its own: Spark takes none from memory
+            keys[f"{name}_missing"] = key.isnull().cast("int64")
+            places[f"{name}_missing"] = found.is_null().cast("int64")
+        if len(known):
+            keys[name], places[name] = key.fill_null(known[0].as_py()), found.fill_null(known[0])
+    own = rows.table.select(**keys, person=person_column(rows, person), **more)
     if not cells.axes:
         return own.mutate(cell=ibis.literal(0, "int64"))
-    places = ibis.memtable(survey.select([*cells.keys, "cell"]))
-    same = [own[key].identical_to(places[key]) for key in cells.keys]
-    return own.join(places, same).select("person", "cell", *more)
+    return own.join(ibis.memtable(pyarrow.table(places)), [*keys]).select("person", "cell", *more)
 
 
 def bounded(rows: Rows, own: "ir.Table", cells: int, at_most: int) -> "ir.Table":

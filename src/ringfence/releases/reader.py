@@ -120,9 +120,14 @@ class Rows:
     text: bool = False
     declared: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
+    @property
+    def columns(self) -> Sequence[str]:
+        """The names of the columns."""
+        return cast(Sequence[str], self.table.columns)
+
     def column(self, argument: str, name: object) -> "ir.Column":
         """A column that is there."""
-        return self.table[known_column(argument, name, self.table.columns)]
+        return self.table[known_column(argument, name, self.columns)]
 
     def numbers(self, argument: str, name: object) -> "ir.Column":
         """A column of numbers in float64, null where there is none; NaN is null too."""
@@ -153,12 +158,15 @@ class Rows:
         with computed:
             yield computed
 
+    @property
+    def is_here(self) -> bool:
+        """Whether rows are on this machine, in files or a relation, and in order: not on another engine."""
+        return self.kind != "ibis" and self.table.get_backend().name == "duckdb"
+
     def fits(self, columns: int, most: int) -> bool:
         """Whether so many columns are on this machine and have at most so many values."""
-        if self.kind == "ibis" or self.table.get_backend().name != "duckdb":
-            return False
-        size = self.ask(self.table.aggregate(rows=self.table.count()))
-        return int(size["rows"][0].as_py()) * columns <= most
+        size = self.table.aggregate(rows=self.table.count())
+        return self.is_here and int(self.ask(size)["rows"][0].as_py()) * columns <= most
 
     def read(self, names: Sequence[str]) -> Table:
         """Reads columns into memory."""
@@ -177,7 +185,7 @@ def read_table(data: Any) -> Table:
     TypeError: data must be a frame (pandas, polars, pyarrow), a table (Ibis, DuckDB, Spark), an array, ...
     """
     with open_ballots(data) as table:
-        return table if isinstance(table, Table) else table.read(table.table.columns)
+        return table if isinstance(table, Table) else table.read(table.columns)
 
 
 @contextmanager
@@ -310,8 +318,8 @@ def _arrow_table(data: Any) -> tuple["pyarrow.Table", dict[str, tuple[Any, ...]]
     library, declared = _library(data), {}
     if not hasattr(data, "__arrow_c_stream__"):
         raise TypeError(
-            "data must be a frame (pandas, polars, pyarrow), a table (Ibis, DuckDB, Spark), an array, a tensor "
-            f"or files, got {type(data).__name__}"
+            "data must be a frame (pandas, polars, pyarrow), a table (Ibis, DuckDB, Spark), an array, a "
+            f"tensor or files, got {type(data).__name__}"
         )
     if library == "polars":
         declared = {

@@ -14,7 +14,7 @@ from ringfence.mechanisms.winner import ConfidentWinner, GumbelWinner, NoisyWinn
 from ringfence.noise import Noise
 from ringfence.releases.account import Budget, ReleaseAccount
 from ringfence.releases.ballots import Poll, Votes, lead_of, read_choices, read_counts
-from ringfence.releases.reader import Columns, kind_of, make_coded_table, read_table
+from ringfence.releases.reader import Columns, kind_of, make_coded_table
 from ringfence.releases.release import Bars, Release, Series, build_statement
 
 NoiseKind = Literal["auto", "gaussian", "gumbel"]
@@ -98,7 +98,7 @@ def release_winners(
         for name, given in (("person", person), ("queries", queries)):
             if given is not None:
                 raise ValueError(f"{name} must be left out where data holds counts, got {given!r}")
-        read = read_counts(read_table(data), query, ignore)
+        read = read_counts(data, query, ignore)
     else:
         if query is not None:
             raise ValueError(f"query must be left out where data holds ballots, got {query!r}")
