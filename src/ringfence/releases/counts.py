@@ -46,7 +46,8 @@ def release_counts(
     """Releases how many people are in each cell of a table, with noise; counts below ``suppress_below`` are
     not shown.
 
-    ``data`` is a frame (pandas, polars, pyarrow), the names of CSV or parquet files, or an array or tensor:
+    ``data`` is a frame (pandas, polars, pyarrow), a table (Ibis, DuckDB, Spark), the names of
+    CSV or parquet files, or an array or tensor:
     with ``by`` its rows are people and ``by`` are numbers of columns; without, it holds the counts. ``by``
     are the columns whose combinations are the cells. Their values must be public: ``domain`` lists them,
     ``bins`` gives edges for a column of numbers. ``counts`` names a column of counts that were aggregated

@@ -34,11 +34,12 @@ def release_votes(
 ) -> Release:
     """Releases what the majority answered to each question, yes or no, decided with noise.
 
-    ``ballots`` is a frame (pandas, polars, pyarrow), the names of CSV or parquet files, or an array or
-    tensor. Rows are people and columns questions: 1 is yes, -1 is no, 0 is neither. A missing value (null,
-    NaN in pandas, an empty cell in a file) is a question that was not answered and counts as 0; NaN in an
-    array or in polars is refused. ``questions`` names the columns that are questions; left out, all are,
-    except ``person``, which names each person once, and those to ``ignore``.
+    ``ballots`` is a frame (pandas, polars, pyarrow), a table (Ibis, DuckDB, Spark), the names of
+    CSV or parquet files, or an array or tensor. Rows are people and columns questions: 1 is yes, -1 is no, 0
+    is neither. A missing value (null, NaN in pandas, an empty cell in a file) is a question that was not
+    answered and counts as 0; NaN in an array or in polars is refused. ``questions`` names the columns that
+    are questions; left out, all are, except ``person``, which names each person once, and those to
+    ``ignore``.
 
     Give ``epsilon`` and ``delta``, which hold for every dataset, and the noise is found, or give ``sigma``,
     the standard deviation of the noise of each surplus (yes minus no). ``at_most`` answers of each person

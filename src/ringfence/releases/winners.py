@@ -44,7 +44,8 @@ def release_winners(
 ) -> Release:
     """Releases which candidate won each query, decided with noise.
 
-    ``data`` is a frame (pandas, polars, pyarrow), the names of CSV or parquet files, or an array or tensor.
+    ``data`` is a frame (pandas, polars, pyarrow), a table (Ibis, DuckDB, Spark), the names of
+    CSV or parquet files, or an array or tensor.
     It holds counts of voters: one row per query, one column per candidate, and perhaps a column ``query``
     with names of the queries. Or it holds ballots, if ``candidates`` lists the public candidates: one row
     per person, one column per query (``queries``, or all), each entry a candidate or, in a frame, missing.
