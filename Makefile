@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 OUT ?= out
 export NO_MKDOCS_2_WARNING := 1  # an announcement of the theme, not about these pages
 
-.PHONY: setup test lint format reproduce benchmark breakages oracle coverage mutants audit fuzz faults package docs newcomer extras release clean
+.PHONY: setup test lint format reproduce benchmark engines breakages oracle coverage mutants audit fuzz faults package docs newcomer extras release clean
 
 setup: $(VENV)/installed
 
@@ -58,6 +58,11 @@ benchmark: setup
 	$(BIN)/python -m benchmarks.noise
 	$(BIN)/python -m benchmarks.sampled_exact
 	$(BIN)/python -m benchmarks.tables
+
+# The tests of tables on Spark, too, in local mode; it needs Java 17.
+engines: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt pyspark==4.0.5
+	SPARK_LOCAL_IP=127.0.0.1 $(BIN)/python -W ignore -m pytest tests/releases/test_engines.py -W ignore
 
 # Breaks the code in known ways and counts the tests that notice (docs/design.md).
 breakages: setup

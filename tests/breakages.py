@@ -911,11 +911,14 @@ a published epsilon that is not paid for
 
 @ src/ringfence/releases/cells.py: releases/cells
 a person in as many cells as there are
-- WHERE place <= {at_most}
-+ WHERE place >= {at_most - at_most}
+- filter(ibis._.place < at_most)
++ filter(ibis._.place >= 0)
 values that are not clamped
-- CAST(least(greatest({scaled}, -{UNITS}), {UNITS}) AS BIGINT)
-+ CAST({scaled} AS BIGINT)
+- .clip(-UNITS, UNITS).round()
++ .round()
+people who are told apart by numbers that stand for several of them
+- asked["rounded"] = (who.abs() >= 2.0**53).sum()
++ pass
 @ src/ringfence/releases/cells.py: releases/every_job
 a column of the data is overwritten by what is released
 - if name in taken:
@@ -954,10 +957,11 @@ a file that is given twice counts twice
 - map(os.stat, files)}) < len(files):
 + map(os.stat, files)}) < 0:
 a name with brackets stands for another file
-- [escape(name) for name in alike]
-+ list(alike)
-the categories of a pandas Categorical are public
--  and frame.implementation.is_polars()
+- [escape(name) for name in same]
++ list(same)
+the categories of a Categorical are public
+- if type(dtype).__name__ == "Enum"
++ if hasattr(dtype, "categories")
 a masked cell is released
 - if np.ma.is_masked(
 + if None is np.ma.is_masked(

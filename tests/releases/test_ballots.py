@@ -8,7 +8,7 @@ import torch
 import ringfence as rf
 from ringfence.accounting.decision_publication import publishing_cost
 from ringfence.releases.ballots import Votes, decision_account, publishing_loss, read_ballots, read_counts
-from ringfence.releases.reader import public_values, read_table
+from ringfence.releases.reader import public_values
 from tests.tensors import float64
 
 
@@ -54,7 +54,7 @@ def test_an_adaptive_account_proves_the_ex_post_number_and_what_holds_for_every_
 def test_counts_and_ballots_agree() -> None:
     ballots = pandas.DataFrame({"id": [4, 5, 6], "x": ["a", "b", "a"], "y": [None, "b", "b"]})
     counted = read_ballots(
-        read_table(ballots),
+        ballots,
         ("a", "b"),
         {"a": 0, "b": 1}.get,
         "",
@@ -63,7 +63,7 @@ def test_counts_and_ballots_agree() -> None:
         person="id",
         ignore=(),
     )
-    as_is = read_counts(read_table(np.array([[2, 1], [0, 2]])), None, ())
+    as_is = read_counts(np.array([[2, 1], [0, 2]]), None, ())
     assert np.array_equal(counted.counts, as_is.counts)
     assert (counted.queries, counted.choices, counted.rows_are) == (["x", "y"], ("a", "b"), "persons")
     assert (as_is.queries, as_is.choices, as_is.rows_are) == ([1, 2], ("0", "1"), "aggregated")

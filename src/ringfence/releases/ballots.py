@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import NormalDist, median
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -34,13 +34,25 @@ from ringfence.numerics.blocks import at_once
 from ringfence.numerics.normal import log_tail
 from ringfence.numerics.rounding import rounded_up
 from ringfence.releases.account import Budget, Measured, ReleaseAccount
-from ringfence.releases.reader import Table, public_values
+from ringfence.releases.cells import bounded, person_column
+from ringfence.releases.reader import (
+    Rows,
+    are_files,
+    check_names,
+    chosen_columns,
+    code_values,
+    known_column,
+    open_ballots,
+    public_values,
+)
 from ringfence.releases.release import RowsAre
 
 WRONG = 0.01  # the chance of a wrong decision that public sentences speak of
 _MOST = 1 << 24  # log ratios of queries, candidates and candidates: with more, voters are left out
 _NUMBERS = 1 << 22  # of random numbers that are held at once
 _COUNTED = 1 << 17  # marks that are counted at once
+_KEPT = 1 << 25  # marks in files that are read into memory, for the account of each voter
+_VALUES = 10_000  # different values of a column that are looked at
 
 
 @dataclass(frozen=True)
@@ -102,7 +114,7 @@ class Votes:
 
 
 def read_ballots(
-    table: Table,
+    data: Any,
     choices: tuple[Any, ...],
     code: Callable[[Any], int | None],
     rule: str,
@@ -111,53 +123,117 @@ def read_ballots(
     argument: str,
     person: Any | None,
     ignore: Sequence[Any],
+    limit: Callable[[int], int | None] = lambda queries: None,
 ) -> Votes:
     """Reads ballots: rows are people, columns queries. A missing value is no choice.
 
+    Ballots that are in memory, or few of them in files, are kept for the account. Others are counted where
+    they are, each person in as many queries as ``limit`` says of all.
+
     >>> import numpy as np
-    >>> from ringfence.releases.reader import read_table
-    >>> table = read_table(np.array([[7, 1, 0], [8, 1, 1]]))
-    >>> read = read_ballots(table, ("a", "b"), [0, 1].index, "", queries=None, argument="queries", person=0,
+    >>> data = np.array([[7, 1, 0], [8, 1, 1]])
+    >>> read = read_ballots(data, ("a", "b"), [0, 1].index, "", queries=None, argument="queries", person=0,
     ...                     ignore=())
     >>> read.people, read.marks.tolist()
     ([7, 8], [[1, 0], [1, 1]])
     """
-    own = [] if person is None else [table.column("person", person)]
-    people = None if person is None else table.names(own[0])
-    names = table.chosen(argument, queries, [*checks.listed("ignore", ignore), *own])
-    marks = table.coded(names, code, -1, rule)
+    with open_ballots(data) as table:
+        columns = list(table.columns)
+        own = [] if person is None else [known_column("person", person, columns)]
+        names = chosen_columns(argument, queries, [*checks.listed("ignore", ignore), *own], columns)
+        if isinstance(table, Rows):
+            if not table.fits(len(names), _KEPT):
+                bound = limit(len(names))
+                counts = count_ballots(table, names, len(choices), code, rule, own, bound)
+                return Votes(names, choices, counts, "persons" if own else "rows")
+            table = table.read([*own, *names])
+        people = table.names(own[0]) if own else None
+        marks = table.coded(names, code, -1, rule)
     if not len(marks):
         raise ValueError("the table must have at least one row, got none")
     return Votes.of_ballots(names, choices, marks, people)
 
 
-def read_choices(table: Table, name: str, values: Any, **how: Any) -> Votes:
+def count_ballots(
+    rows: Rows,
+    names: list[str],
+    choices: int,
+    code: Callable[[Any], int | None],
+    rule: str,
+    person: list[str],
+    at_most: int | None,
+) -> Tensor:
+    """Counts ballots where they are, (queries, choices): only different values with their numbers come back.
+
+    Guarantee: with ``at_most``, one person changes the counts of at most so many queries (``bounded``).
+    """
+    import ibis
+
+    who = person_column(rows, person[0]) if person else ibis.row_number()
+    own = rows.table.select(person=who, **{f"q{at}": rows.table[name] for at, name in enumerate(names)})
+    bound = at_most is not None and at_most < len(names)
+    counts, parts = torch.zeros(len(names), choices, dtype=torch.int64), []
+    with rows.kept(own, once=rows.text or bound) as ballots:  # text is read and rows are numbered once
+        if person:
+            named = ballots.group_by("person").aggregate(rows=ballots.count())
+            for bad in rows.ask(named.filter((named.rows > 1) | named.person.isnull()).limit(1)).to_pylist():
+                check_names(person[0], [bad["person"]] * 2)
+        for at, name in enumerate(names):
+            value = ballots[f"q{at}"]
+            found = rows.ask(ballots.group_by(value=value).aggregate(people=ballots.count()).limit(_VALUES))
+            values = found["value"].to_pylist()
+            codes = code_values(name, values, code, -1, rule)
+            if not values:
+                raise ValueError("the table must have at least one row, got none")
+            if len(values) == _VALUES:
+                raise ValueError(f"column {name!r} {rule}, got {_VALUES:,} ways to write that")
+            made = {value: number for value, number in codes.items() if number >= 0}
+            for value, people in zip(values, found["people"].to_pylist(), strict=True):
+                if value in made:
+                    counts[at, made[value]] += people
+            if made:
+                choice = ballots[f"q{at}"].cases(*made.items(), else_=-1)
+                part = ballots.select("person", cell=ibis.literal(at, "int64"), choice=choice)
+                parts.append(part.filter(part.choice >= 0))
+        if bound and parts:
+            kept = bounded(rows, ibis.union(*parts), len(names), cast(int, at_most))
+            found = rows.ask(kept.group_by("cell", "choice").aggregate(people=kept.count()))
+            cell, choice, people = (torch.tensor(found[name].to_pylist()) for name in found.column_names)
+            counts = torch.zeros_like(counts).index_put_((cell, choice), people)
+    return counts.double()
+
+
+def read_choices(data: Any, name: str, values: Any, **how: Any) -> Votes:
     """Reads ballots whose entries are the public ``values`` of the argument ``name``; see ``read_ballots``.
 
-    >>> from ringfence.releases.reader import read_table
-    >>> table = read_table(torch.tensor([[7, 8], [7, 7]]))
-    >>> read = read_choices(table, "classes", [8, 7], queries=None, argument="", person=None, ignore=())
+    >>> votes = torch.tensor([[7, 8], [7, 7]])
+    >>> read = read_choices(votes, "classes", [8, 7], queries=None, argument="", person=None, ignore=())
     >>> read.choices, read.counts.tolist()
     ((8, 7), [[0.0, 2.0], [1.0, 1.0]])
     """
-    numbers = public_values(name, values, table.text)
+    numbers = public_values(name, values, are_files(data))
     if len(numbers) < 2 or None in numbers:
         raise ValueError(f"{name} must be at least 2 values, none missing, got {[*numbers]}")
     code = {key: number for number, key in enumerate(numbers)}.get
-    return read_ballots(table, tuple(numbers.values()), code, f"must hold one of the {name}", **how)
+    return read_ballots(data, tuple(numbers.values()), code, f"must hold one of the {name}", **how)
 
 
-def read_counts(table: Table, query: Any | None, ignore: Sequence[Any]) -> Votes:
+def read_counts(data: Any, query: Any | None, ignore: Sequence[Any]) -> Votes:
     """Reads counts of voters: rows are queries, columns candidates.
 
-    >>> from ringfence.releases.reader import read_table
-    >>> read_counts(read_table(torch.tensor([[5, 3], [0, 9]])), None, ()).counts.tolist()
+    >>> read_counts(torch.tensor([[5, 3], [0, 9]]), None, ()).counts.tolist()
     [[5.0, 3.0], [0.0, 9.0]]
     """
-    own = [] if query is None else [table.column("query", query)]
-    columns = table.chosen("candidates", None, [*checks.listed("ignore", ignore), *own])
-    if len(columns) < 2:
-        raise ValueError(f"data must have at least 2 candidates (columns), got {len(columns)}")
+    with open_ballots(data) as table:
+        every = list(table.columns)
+        own = [] if query is None else [known_column("query", query, every)]
+        columns = chosen_columns("candidates", None, [*checks.listed("ignore", ignore), *own], every)
+        if len(columns) < 2:
+            raise ValueError(f"data must have at least 2 candidates (columns), got {len(columns)}")
+        if isinstance(table, Rows):
+            if not own and not table.is_here:
+                raise ValueError("query must name a column on an engine, where rows have no order, got None")
+            table = table.read([*own, *columns])
     counts = torch.stack([table.counts(name) for name in columns], dim=1)
     if not len(counts):
         raise ValueError("the table must have at least one row, got none")
@@ -194,8 +270,12 @@ class Poll:
 
     def limit(self, votes: Votes) -> "tuple[Poll, Votes]":
         """The request and the votes with the bound on the queries of one person, None where all count."""
-        size = checked_at_most(self.at_most, self.neighbours, len(votes.queries))
+        size = self.size(len(votes.queries))
         return replace(self, at_most=size), votes.limit(size, self.budget.noise)
+
+    def size(self, queries: int) -> int | None:
+        """The bound on the queries of one person, None where all count."""
+        return checked_at_most(self.at_most, self.neighbours, queries)
 
     def sigma(self, queries: int, square: float) -> float:
         """The noise, where one person moves each query that counts by ``square``, as a squared L2 norm."""

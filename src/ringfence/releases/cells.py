@@ -8,10 +8,11 @@ bound contributions in this way before they add noise.
 import itertools
 import math
 import secrets
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -19,7 +20,12 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.releases.reader import Rows, public_values
 
+if TYPE_CHECKING:
+    import ibis.expr.types as ir
+    import pyarrow
+
 MOST_CELLS = 10_000_000
+_LARGEST = sys.float_info.max
 UNITS = 1 << 20  # a value between -1 and 1 is counted in units of 1 / UNITS, so that sums are exact
 Domain = Mapping[Any, Iterable[Any]]
 
@@ -28,15 +34,15 @@ Domain = Mapping[Any, Iterable[Any]]
 class Axis:
     """One column of a table: its public values, as they are printed, and how a row finds its own.
 
-    ``key`` is the SQL expression that a row is sorted by, ``found`` maps its value to a number. ``raw`` is
-    the expression for what stands in the data, for messages.
+    ``key`` is the expression that a row is sorted by, ``found`` maps its value to a number. ``raw`` is the
+    column as it stands in the data, for messages.
     """
 
     name: str
     values: tuple[Any, ...]
-    key: str
+    key: "ir.Value"
     found: Mapping[Any, int]
-    raw: str
+    raw: "ir.Column"
     bins: bool = False
 
 
@@ -58,19 +64,19 @@ class Cells:
         return {axis.name: [row[place] for row in rows] for place, axis in enumerate(self.axes)}
 
     @property
-    def keys(self) -> str:
-        """The keys of a row as a list of SQL expressions with names, with a comma after each."""
-        return "".join(f"{axis.key} AS k{place}, " for place, axis in enumerate(self.axes))
+    def keys(self) -> "dict[str, ir.Value]":
+        """The keys of a row by the names that they have in queries."""
+        return {f"k{place}": axis.key for place, axis in enumerate(self.axes)}
 
-    def places(self, rows: Rows, grouped: Sequence[tuple[Any, ...]]) -> list[int]:
-        """The number of the cell of each grouped row, which begins with one key for each axis.
+    def places(self, rows: Rows, keys: Iterable[tuple[Any, ...]]) -> list[int]:
+        """The number of the cell that has these keys, one for each axis.
 
         A key that is no public value is an error that names the column and the value.
         """
         places = []
-        for row in grouped:
+        for own in keys:
             cell = 0
-            for axis, key in zip(self.axes, row, strict=False):
+            for axis, key in zip(self.axes, own, strict=True):
                 number = axis.found.get(key)
                 if number is None:
                     raise ValueError(self._outside(rows, axis, key))
@@ -78,15 +84,15 @@ class Cells:
             places.append(cell)
         return places
 
-    def fill(self, places: Any, values: Sequence[Any]) -> Tensor:
-        """Integers for all cells: the values at their places, added up, and 0 elsewhere."""
-        numbers = torch.tensor([int(value or 0) for value in values], dtype=torch.int64)
-        places = torch.tensor(places, dtype=torch.int64)
+    def fill(self, answer: "pyarrow.Table", name: str) -> Tensor:
+        """Integers for all cells: those of a column of an answer at its cells, added up, and 0 elsewhere."""
+        numbers = torch.tensor([int(value or 0) for value in answer[name].to_pylist()], dtype=torch.int64)
+        places = torch.tensor(answer["cell"].to_pylist(), dtype=torch.int64)
         return torch.zeros(self.count, dtype=torch.int64).index_add_(0, places, numbers)
 
     def _outside(self, rows: Rows, axis: Axis, key: Any) -> str:
         if axis.bins:
-            key = rows.ask(f"SELECT {axis.raw} FROM rows WHERE {axis.key} = -1 LIMIT 1")[0][0]
+            [key] = one_of(rows, axis.raw, axis.key == -1)
         if key is None:
             return f"column {axis.name!r} has a missing value, which its domain lacks: add None to the domain"
         where = "bins" if axis.bins else "domain"
@@ -147,8 +153,8 @@ def _axis(rows: Rows, name: str, values: Iterable[Any] | None, edges: Iterable[A
     if edges is not None:
         return _binned(rows, name, edges)
     if values is None:
-        values = rows.source.declared.get(name)
-    if values is None and rows.types[name] == "BOOLEAN" and not rows.source.text:
+        values = rows.declared.get(name)
+    if values is None and column.type().is_boolean() and not rows.text:
         values = (False, True)
     if values is None:
         raise ValueError(
@@ -156,11 +162,10 @@ def _axis(rows: Rows, name: str, values: Iterable[Any] | None, edges: Iterable[A
             "away which of them occur, and so would the categories of a Categorical (of the dtypes, polars' "
             "Enum alone declares them)"
         )
-    listed = public_values(f"domain of column {name!r}", values, rows.source.text)
+    listed = public_values(f"domain of column {name!r}", values, rows.text)
     if not listed:
         raise ValueError(f"domain of column {name!r} must hold at least one value, got none")
-    enum = rows.types[name].startswith("ENUM")
-    key = f"CAST({column} AS VARCHAR)" if rows.source.text or enum else column
+    key = column.cast("string") if rows.text else column
     found = {own: number for number, own in enumerate(listed)}
     return Axis(name, tuple(listed.values()), key, found, column)
 
@@ -169,19 +174,19 @@ def _binned(rows: Rows, name: str, edges: Iterable[Any]) -> Axis:
     ends = [checks.number(f"an edge of the bins of column {name!r}", edge, checks.real) for edge in edges]
     if len(ends) < 2 or any(a >= b for a, b in itertools.pairwise(ends)):
         raise ValueError(f"bins of column {name!r} must be two or more rising edges, got {ends}")
+    import ibis
+
     number = rows.numbers("bins", name)
     last = len(ends) - 2
 
-    def search(first: int, end: int) -> str:
+    def search(first: int, end: int) -> "ir.Value":
         """Nested questions that find the bin in as many steps as its number has digits."""
         if first == end:
-            return str(first)
+            return ibis.literal(first)
         middle = (first + end + 1) // 2
-        lower, upper = search(first, middle - 1), search(middle, end)
-        return f"CASE WHEN {number} < {_sql(ends[middle])} THEN {lower} ELSE {upper} END"
+        return ibis.ifelse(number < ends[middle], search(first, middle - 1), search(middle, end))
 
-    inside = f"{number} >= {_sql(ends[0])} AND {number} <= {_sql(ends[-1])}"
-    key = f"CASE WHEN {inside} THEN {search(0, last)} ELSE -1 END"
+    key = ibis.ifelse((number >= ends[0]) & (number <= ends[-1]), search(0, last), -1)
     labels = tuple(_interval(a, b, place == last) for place, (a, b) in enumerate(itertools.pairwise(ends)))
     found = {place: place for place in range(len(labels))}
     return Axis(name, labels, key, found, rows.column("bins", name), bins=True)
@@ -193,10 +198,6 @@ def _interval(lower: float, upper: float, last: bool) -> str:
     if math.isinf(upper):
         return f"{lower:g} and over"
     return f"{lower:g} to {'' if last else 'under '}{upper:g}"
-
-
-def _sql(value: float) -> str:
-    return f"'{value!r}'::DOUBLE"
 
 
 def people_in(rows: Rows, cells: Cells, person: Any | None, at_most: int) -> Tensor:
@@ -219,10 +220,11 @@ def people_in(rows: Rows, cells: Cells, person: Any | None, at_most: int) -> Ten
     ([2, 2, 1], [1, 2, 1])
     2
     """
-    places, (everyone,) = _survey(rows, cells, person, ["count(*)"])
+    survey = _survey(rows, cells, person, {"people": rows.table.count()})
     if person is None:
-        return cells.fill(places, everyone)
-    return _bounded(rows, cells, _of_people(rows, cells, person, places, ""), at_most, [])[0]
+        return cells.fill(survey, "people")
+    kept = bounded(rows, _of_people(rows, cells, person, survey), cells.count, at_most)
+    return cells.fill(rows.ask(kept.group_by("cell").aggregate(people=kept.count())), "people")
 
 
 def sums_in(
@@ -246,26 +248,24 @@ def sums_in(
     """
     lower, upper = limits
     value = rows.numbers("of", of)
+    value = value.between(-_LARGEST, _LARGEST).ifelse(value, None)
     middle, half = lower / 2 + upper / 2, upper / 2 - lower / 2
-    scaled = f"round(({value} - {middle!r}::DOUBLE) / {half!r}::DOUBLE * {UNITS})"
-    units = f"CAST(least(greatest({scaled}, -{UNITS}), {UNITS}) AS BIGINT)"
-    asked = ["count(*)", f"count(*) - count({value})", f"sum({units})"]
-    places, (people, missing, sums) = _survey(rows, cells, person, asked)
-    if any(missing):
-        column = rows.column("of", of)
-        bad = rows.ask(f"SELECT {column} FROM rows WHERE ({value}) IS NULL LIMIT 1")[0][0]
+    units = ((value - middle) / half * UNITS).clip(-UNITS, UNITS).round().cast("int64")
+    asked = {"people": rows.table.count(), "missing": value.isnull().sum(), "units": units.sum()}
+    survey = _survey(rows, cells, person, asked)
+    if any(survey["missing"].to_pylist()):
+        [bad] = one_of(rows, rows.column("of", of), value.isnull())
         what = "a missing value" if bad is None else f"the value {bad!r}"
         raise ValueError(
             f"column {str(of)!r} has {what}, where a number is needed: fill it or leave the row out"
         )
-    if person is None:
-        return cells.fill(places, people), cells.fill(places, sums)
-    own = (
-        "SELECT cell, person, CAST(round(sum(units) / count(*)) AS BIGINT) AS units "
-        f"FROM ({_of_people(rows, cells, person, places, f', {units} AS units')}) GROUP BY ALL"
-    )
-    sizes, totals = _bounded(rows, cells, own, at_most, ["units"])
-    return sizes, totals
+    if person is not None:
+        own = _of_people(rows, cells, person, survey, units=units)
+        mean = (own.units.sum() / own.count()).round().cast("int64")
+        own = own.group_by("cell", "person").aggregate(units=mean)
+        own = bounded(rows, own, cells.count, at_most)
+        survey = rows.ask(own.group_by("cell").aggregate(people=own.count(), units=own.units.sum()))
+    return cells.fill(survey, "people"), cells.fill(survey, "units")
 
 
 def counts_in(rows: Rows, cells: Cells, counts: Any) -> Tensor:
@@ -277,13 +277,11 @@ def counts_in(rows: Rows, cells: Cells, counts: Any) -> Tensor:
     ...     counts_in(rows, public_cells(rows, [0], domain={0: [0, 1, 2]}), 1).tolist()
     [5, 0, 7]
     """
-    column, number = rows.column("counts", counts), rows.numbers("counts", counts)
-    whole = f"({number} >= 0 AND {number} = floor({number}) AND {number} <= 1e15)"
-    bad = rows.ask(f"SELECT {column} FROM rows WHERE {whole} IS NOT TRUE LIMIT 1")
-    if bad:
-        raise ValueError(f"column {str(counts)!r} must hold counts (0, 1, 2, ...), got {bad[0][0]!r}")
-    places, (sums,) = _survey(rows, cells, None, [f"sum(CAST({number} AS BIGINT))"])
-    return cells.fill(places, sums)
+    number = rows.numbers("counts", counts)
+    whole = (number >= 0) & (number == number.floor()) & (number <= 1e15)
+    for bad in one_of(rows, rows.column("counts", counts), ~whole.fill_null(False)):
+        raise ValueError(f"column {str(counts)!r} must hold counts (0, 1, 2, ...), got {bad!r}")
+    return cells.fill(_survey(rows, cells, None, {"sum": number.cast("int64").sum()}), "sum")
 
 
 def checked_at_most(at_most: int, person: Any | None, cells: int, *, aggregated: bool = False) -> int:
@@ -304,70 +302,100 @@ def checked_at_most(at_most: int, person: Any | None, cells: int, *, aggregated:
     return min(at_most, cells)
 
 
+def one_of(rows: Rows, column: "ir.Value", wanted: "ir.Value") -> list[Any]:
+    """The value of a column in one of the rows where ``wanted`` is true, if there are any."""
+    found = rows.ask(rows.table.filter(wanted).select(value=column).limit(1))
+    return list(found["value"].to_pylist())
+
+
+def person_column(rows: Rows, person: Any) -> "ir.Column":
+    """The column that says whose a row is, null where nobody is named."""
+    who = rows.column("person", person)
+    return rows.numbers("person", person) if who.type().is_floating() else who
+
+
 def _survey(
-    rows: Rows, cells: Cells, person: Any | None, numbers: Sequence[str]
-) -> tuple[list[int], list[list[Any]]]:
-    """For each cell that occurs, its place and its numbers, of all rows before contributions are bounded.
+    rows: Rows, cells: Cells, person: Any | None, numbers: "Mapping[str, ir.Value]"
+) -> "pyarrow.Table":
+    """For each cell that occurs its keys, its numbers and its place, before contributions are bounded.
 
     Where more cells occur than are public, at least one of them is not public, and one more row than there
-    are cells is enough to find it: a column of free text is never held as a whole. The table stays in
-    the database as ``survey``.
+    are cells is enough to find it: a column of free text is never held as a whole.
     """
-    missing = "0"
+    asked = {**numbers, "rows": rows.table.count()}
     if person is not None:
-        who = rows.column("person", person)
-        floats = rows.types[str(person)] in ("FLOAT", "DOUBLE")
-        missing = f"count(*) FILTER (WHERE {who} IS NULL{f' OR isnan({who})' if floats else ''})"
-    asked = ", ".join((*numbers, missing, "count(*)"))
-    rows.ask(
-        f"CREATE OR REPLACE TEMP TABLE survey AS SELECT {cells.keys}{asked} FROM rows GROUP BY ALL "
-        f"LIMIT {cells.count + 1}"
-    )
-    grouped = rows.ask("SELECT * FROM survey ORDER BY rowid")
-    if not sum(row[-1] for row in grouped):
+        who = person_column(rows, person)
+        asked["nobody"] = who.isnull().sum()
+        if who.type().is_floating():
+            asked["rounded"] = (who.abs() >= 2.0**53).sum()
+    grouped = rows.table.group_by(**cells.keys) if cells.axes else rows.table
+    survey = rows.ask(grouped.aggregate(**asked).limit(cells.count + 1))
+    if not sum(survey["rows"].to_pylist()):
         raise ValueError("the table must have at least one row, got none")
-    places = cells.places(rows, grouped)
-    if any(row[-2] for row in grouped):
+    keys = zip(*(survey[key].to_pylist() for key in cells.keys), strict=True) if cells.axes else [()]
+    survey = survey.append_column("cell", [cells.places(rows, keys)])
+    if person is not None and any(survey["nobody"].to_pylist()):
         raise ValueError(f"column {str(person)!r} must name the person of every row, got a missing value")
-    columns = [list(column) for column in zip(*grouped, strict=True)]
-    return places, columns[len(cells.axes) : -2]
+    if "rounded" in asked and any(survey["rounded"].to_pylist()):
+        raise ValueError(
+            f"column {str(person)!r} must name people by integers or text, got floating-point numbers beyond "
+            "2^53, where one may stand for several people"
+        )
+    return survey
 
 
-def _of_people(rows: Rows, cells: Cells, person: Any, places: list[int], more: str) -> str:
-    """A query for the cell and the person of every row, after a survey: the cell by its public number.
+def _of_people(
+    rows: Rows, cells: Cells, person: Any, survey: "pyarrow.Table", **more: "ir.Value"
+) -> "ir.Table":
+    """The cell and the person of every row, after a survey: the cell by its public number.
 
     Which number a cell has must not depend on who else is there, because people's cells are chosen by it.
     """
-    own = f"SELECT {cells.keys}{rows.column('person', person)} AS person{more} FROM rows"
-    if not cells.axes:
-        return f"SELECT *, 0 AS cell FROM ({own})"
+    import ibis
     import pyarrow
 
-    numbers = pyarrow.table({"row": list(range(len(places))), "number": places})
-    rows.connection.register("numbers", numbers)
-    keys = [f"k{place}" for place in range(len(cells.axes))]
-    rows.ask(
-        f"CREATE OR REPLACE TEMP TABLE places AS SELECT {', '.join(keys)}, number AS cell "
-        "FROM survey JOIN numbers ON survey.rowid = numbers.row"
-    )
-    same = " AND ".join(f"own.{key} IS NOT DISTINCT FROM places.{key}" for key in keys)
-    return f"SELECT own.* EXCLUDE ({', '.join(keys)}), cell FROM ({own}) AS own JOIN places ON {same}"
+    keys, places = {}, {"cell": survey["cell"]}
+    for name, key in cells.keys.items():
+        found = survey[name]
+        known = found.drop_null()
+        if len(known) < len(found):  # a missing value by a column of its own: Spark takes none from memory
+            keys[f"{name}_missing"] = key.isnull().cast("int64")
+            places[f"{name}_missing"] = found.is_null().cast("int64")
+        if len(known):
+            keys[name], places[name] = key.fill_null(known[0].as_py()), found.fill_null(known[0])
+    own = rows.table.select(**keys, person=person_column(rows, person), **more)
+    if not cells.axes:
+        return own.mutate(cell=ibis.literal(0, "int64"))
+    return own.join(ibis.memtable(pyarrow.table(places)), [*keys]).select("person", "cell", *more)
 
 
-def _bounded(rows: Rows, cells: Cells, people: str, at_most: int, sums: Sequence[str]) -> list[Tensor]:
-    """Of a query for cells and persons: how many people count in each cell, and sums over them.
+def bounded(rows: Rows, own: "ir.Table", cells: int, at_most: int) -> "ir.Table":
+    """The rows of ``own`` that count: at most so many cells of each person, and each of them once.
 
-    For a single cell one aggregation does it, and a person may then have several rows in a cell.
+    ``own`` has persons and cells, and perhaps something of a person in a cell, which then stands there once.
+    A person's cells have numbers that are hashes of person, cell and a fresh random number, and the smallest
+    ones are kept.
+
+    Guarantee: which rows of a person count depends on that person's rows alone.
     """
-    number = f"hash(cell, person, {secrets.randbits(62)})"
+    import ibis
+    import ibis.expr.operations as ops
+
+    more = [name for name in own.columns if name not in ("person", "cell")]
+    if at_most >= cells:
+        return own if more else own.distinct()
+    engine = rows.table.get_backend()
+    if not engine.has_operation(ops.Hash):
+        raise ValueError(
+            f"at_most must be at least {cells}, as many as there are, on {engine.name}, which has no hash "
+            f"function to choose among them by, got {at_most}: bring a file or a frame"
+        )
+    who = own.person if own.person.type().is_integer() else own.person.cast("string")
+    mixed = (who.hash() ^ (own.cell + secrets.randbits(62)).hash()).hash()
+    bits = 62 - cells.bit_length()
+    number = (mixed & ((1 << bits) - 1)) * cells + own.cell  # equal hashes are told apart, too
     if at_most == 1:
-        first = ", ".join(f"arg_min({name}, {number}) AS {name}" for name in ("cell", *sums))
-        kept = f"SELECT {first} FROM ({people}) GROUP BY person"
-    else:
-        place = f"row_number() OVER (PARTITION BY person ORDER BY {number}, cell)"
-        distinct = f"SELECT DISTINCT * FROM ({people})"
-        kept = f"SELECT * FROM (SELECT *, {place} AS place FROM ({distinct})) WHERE place <= {at_most}"
-    asked = ", ".join(("count(*)", *(f"sum({name})" for name in sums)))
-    grouped = rows.ask(f"SELECT cell, {asked} FROM ({kept}) GROUP BY cell")
-    places, *columns = ([row[number] for row in grouped] for number in range(len(sums) + 2))
-    return [cells.fill(places, column) for column in columns]
+        first = {name: own[name].argmin(number) for name in more}
+        return own.group_by("person").aggregate(cell=number.min() % cells, **first)
+    place = ibis.row_number().over(group_by="person", order_by="number")
+    return own.mutate(number=number).distinct().mutate(place=place).filter(ibis._.place < at_most)

@@ -47,7 +47,8 @@ def release_counts(
     """Releases how many people are in each cell of a table, with noise; counts below ``suppress_below`` are
     not shown.
 
-    ``data`` is a frame (pandas, polars, pyarrow), the names of CSV or parquet files, or an array or tensor:
+    ``data`` is a frame (pandas, polars, pyarrow), a table (Ibis, DuckDB, Spark), the names of
+    CSV or parquet files, or an array or tensor:
     with ``by`` its rows are people and ``by`` are numbers of columns; without, it holds the counts. ``by``
     are the columns whose combinations are the cells. Their values must be public: ``domain`` lists them,
     ``bins`` gives edges for a column of numbers. ``counts`` names a column of counts that were aggregated
@@ -188,7 +189,7 @@ def table_counts(
         size = checked_at_most(at_most, person, cells.count, aggregated=counts is not None)
         theta = people_in(rows, cells, person, size) if counts is None else counts_in(rows, cells, counts)
     rows_are: RowsAre = "aggregated" if counts is not None else "rows" if person is None else "persons"
-    like = partial(make_table, rows.source.kind)
+    like = partial(make_table, rows.kind)
     return TrueCounts(theta.double(), cells.columns, like, size, rows_are)
 
 

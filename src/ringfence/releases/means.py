@@ -136,7 +136,7 @@ def release_means(
         released=released,
         standard_errors=_none_for_nan(half * error),
         hidden="suppressed",
-        like=partial(make_table, rows.source.kind),
+        like=partial(make_table, rows.kind),
         account=account,
         statement=build_statement(
             account,

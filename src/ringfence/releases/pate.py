@@ -304,7 +304,7 @@ def read_teachers(votes: Any, predictions: Any, classes: Iterable[Any] | None) -
         if classes is None:
             raise ValueError("classes must be given where teachers' predictions are, got None")
         return read_choices(
-            _read_labels(predictions), "classes", classes, queries=None, argument="", person=None, ignore=()
+            _labels(predictions), "classes", classes, queries=None, argument="", person=None, ignore=()
         )
     table = read_table(votes)
     if len(table.columns) < 2:
@@ -318,10 +318,10 @@ def read_teachers(votes: Any, predictions: Any, classes: Iterable[Any] | None) -
     return replace(read, choices=given)
 
 
-def _read_labels(predictions: Any) -> Table:
-    """``read_table``, and arrays of any labels."""
+def _labels(predictions: Any) -> Any:
+    """Predictions as they are, and arrays of any labels as a table."""
     if not is_array(predictions):
-        return read_table(predictions)
+        return predictions
     array = as_numpy(predictions)
     if array.ndim != 2:
         raise ValueError(

@@ -1,8 +1,7 @@
-"""Reads tables of people: frames, arrays and tensors in memory, CSV and parquet files through DuckDB.
+"""Reads tables of people through Ibis: frames, arrays, files, and tables of any engine where they are.
 
-narwhals reads and makes frames of pandas, polars and pyarrow. Ballots and counts of votes are read into
-memory (``read_table``); tables of people become a view of DuckDB (``open_rows``) and may be larger than
-memory.
+What is in memory or in files is read by a DuckDB of its own, which may hold less than they have. A table of
+another engine (an Ibis table, a PySpark DataFrame) is asked where it is, and only answers come back.
 """
 
 import csv
@@ -11,12 +10,13 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from glob import escape, glob
+from importlib import import_module
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -25,7 +25,9 @@ from torch import Tensor
 from ringfence import checks
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
+    import ibis.expr.types as ir
+    import pyarrow
+    from ibis.backends.duckdb import Backend
 
 Columns = Mapping[str, Sequence[Any]]
 
@@ -34,11 +36,11 @@ LARGEST_COUNT = 2.0**50  # its neighbours are then whole numbers in float64
 _CSV, _PARQUET = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt"), (".parquet", ".pq")
 _MEMORY = "4GB"  # of DuckDB; what does not fit goes to disk
 _HELD, _UNKNOWN = 1 << 18, 1 << 14  # numbers at once; no code is as large
-_INTEGERS = {f"{sign}{size}INT" for sign in ("", "U") for size in ("TINY", "SMALL", "BIG")} | {"INTEGER"}
+_LIBRARIES = ("pandas", "polars", "pyarrow", "duckdb", "ibis", "pyspark")
 # How every CSV file is read. Nothing is looked for in the data: one row would change how all others are read.
 _FIXED: dict[str, Any] = {
-    **{"auto_detect": False, "header": True, "skiprows": 0, "encoding": "utf-8", "strict_mode": True},
-    **{"quotechar": '"', "escapechar": '"', "comment": "", "na_values": "", "null_padding": False},
+    **{"auto_detect": False, "header": True, "skip": 0, "encoding": "utf-8", "strict_mode": True},
+    **{"quote": '"', "escape": '"', "comment": "", "nullstr": "", "null_padding": False},
 }
 
 
@@ -56,27 +58,6 @@ class Table:
     kind: str = "pyarrow"  # as ``make_table`` takes it
     text: bool = False
     declared: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-
-    def column(self, argument: str, name: object) -> str:
-        """The name of a column that is there."""
-        return known_column(argument, name, self.columns)
-
-    def chosen(self, argument: str, names: Sequence[Any] | None, ignored: Sequence[Any]) -> list[str]:
-        """The names of the columns to use: those given, or all that are not ignored.
-
-        >>> read_table(np.eye(3)).chosen("questions", None, ignored=[1])
-        ['0', '2']
-        """
-        ignored = [self.column("ignore", name) for name in ignored]
-        if names is None:
-            chosen = [name for name in self.columns if name not in ignored]
-        else:
-            chosen = [self.column(argument, name) for name in checks.listed(argument, names)]
-        if len(set(chosen)) < len(chosen):
-            raise ValueError(f"{argument} must name each column once, got {chosen}")
-        if not chosen:
-            raise ValueError(f"{argument} must name at least one column, got none")
-        return chosen
 
     def coded(
         self, names: Sequence[str], code: Callable[[Any], int | None], missing: int, rule: str
@@ -97,15 +78,7 @@ class Table:
 
     def _coded(self, name: str, code: Callable[[Any], int | None], missing: int, rule: str) -> Tensor:
         values = self._values(name)
-        try:
-            codes = {value: missing if value is None else code(value) for value in set(values)}
-        except TypeError:  # a list, or something else that is no value
-            raise ValueError(
-                f"column {name!r} {rule}, got values of type {type(values[0]).__name__}"
-            ) from None
-        for value, own in codes.items():
-            if own is None:
-                raise ValueError(f"column {name!r} {rule}, got {value!r}")
+        codes = code_values(name, values, code, missing, rule)
         return torch.tensor([codes[value] for value in values], dtype=torch.int64)
 
     def counts(self, name: str) -> Tensor:
@@ -131,15 +104,7 @@ class Table:
         Traceback (most recent call last):
         ValueError: column '0' must hold each name once, got 3 twice
         """
-        values = self._values(name)
-        seen = set()
-        for value in values:
-            if value is None or value != value:
-                raise ValueError(f"column {name!r} must hold a name in every row, got a missing value")
-            if value in seen:
-                raise ValueError(f"column {name!r} must hold each name once, got {value!r} twice")
-            seen.add(value)
-        return values
+        return check_names(name, self._values(name))
 
     def _values(self, name: str) -> list[Any]:
         column = self.columns[name]
@@ -148,132 +113,232 @@ class Table:
 
 @dataclass(frozen=True)
 class Rows:
-    """A view named ``rows`` in a database in memory; ``types`` has DuckDB's type of each column.
+    """A table of Ibis. ``kind``, ``text`` and ``declared`` are those of ``Table``."""
 
-    ``source`` is the table in memory; of files, it has no columns.
-    """
+    table: "ir.Table"
+    kind: str = "pyarrow"
+    text: bool = False
+    declared: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
-    connection: "DuckDBPyConnection"
-    types: Mapping[str, str]
-    source: Table
+    @property
+    def columns(self) -> Sequence[str]:
+        """The names of the columns."""
+        return cast(Sequence[str], self.table.columns)
 
-    def column(self, argument: str, name: object) -> str:
-        """The quoted name of a column that is there."""
-        return '"' + known_column(argument, name, self.types).replace('"', '""') + '"'
+    def column(self, argument: str, name: object) -> "ir.Column":
+        """A column that is there."""
+        return self.table[known_column(argument, name, self.columns)]
 
-    def numbers(self, argument: str, name: object) -> str:
-        """An expression for a column of numbers, NULL where there is none; NaN is NULL too."""
-        column, kind = self.column(argument, name), self.types[str(name)]
-        if kind in _INTEGERS:
-            return f"CAST({column} AS DOUBLE)"
-        number = column if kind == "DOUBLE" else f"TRY_CAST({column} AS DOUBLE)"
-        return f"CASE WHEN isnan({number}) THEN NULL ELSE {number} END"
+    def numbers(self, argument: str, name: object) -> "ir.Column":
+        """A column of numbers in float64, null where there is none; NaN is null too."""
+        import ibis.expr.operations as ops
 
-    def ask(self, query: str) -> list[tuple[Any, ...]]:
-        """The rows that a query gives; an error of DuckDB is one line."""
+        column, engine = self.column(argument, name), self.table.get_backend()
+        kind = column.type()
+        if kind.is_integer():
+            return column.cast("float64")
+        if not kind.is_numeric() and not engine.has_operation(ops.TryCast):
+            raise ValueError(f"column {str(name)!r} must hold numbers, which {engine.name} has as {kind}")
+        number = column.cast("float64") if kind.is_numeric() else column.try_cast("float64")
+        return number.isnan().ifelse(None, number) if engine.has_operation(ops.IsNan) else number
+
+    def ask(self, query: "ir.Table") -> "pyarrow.Table":
+        """The answer to a query; an error of the engine is one line."""
         with _errors_in_one_line("the table"):
-            return self.connection.execute(query).fetchall()
+            return query.to_pyarrow()
+
+    @contextmanager
+    def kept(self, table: "ir.Table", once: bool) -> "Iterator[ir.Table]":
+        """A table that is computed ``once``, where the data is, for several queries; or else for each."""
+        if not once:
+            yield table
+            return
+        with _errors_in_one_line("the table"):
+            computed = table.cache()
+        with computed:
+            yield computed
+
+    @property
+    def is_here(self) -> bool:
+        """Whether rows are on this machine, in files or a relation, and in order: not on another engine."""
+        return self.kind != "ibis" and self.table.get_backend().name == "duckdb"
+
+    def fits(self, columns: int, most: int) -> bool:
+        """Whether so many columns are on this machine and have at most so many values."""
+        size = self.table.aggregate(rows=self.table.count())
+        return self.is_here and int(self.ask(size)["rows"][0].as_py()) * columns <= most
+
+    def read(self, names: Sequence[str]) -> Table:
+        """Reads columns into memory."""
+        return Table(_columns(self.ask(self.table.select(*names))), self.kind, self.text)
 
 
-def read_table(data: Any, *, flat: bool = False) -> Table:
-    """Reads a frame, CSV or parquet files, an array of numbers or a tensor into memory.
+def read_table(data: Any) -> Table:
+    """Reads data of every kind into memory.
 
-    The columns of an array or tensor have their numbers as names. A single column without a second dimension
-    is refused unless ``flat``.
+    The columns of an array or tensor have their numbers as names.
 
     >>> list(read_table(torch.zeros(5, 2)).columns)
     ['0', '1']
     >>> read_table({1, 2})
     Traceback (most recent call last):
-    TypeError: data must be a frame (pandas, polars, pyarrow), an array, a tensor or files, got set
+    TypeError: data must be a frame (pandas, polars, pyarrow), a table (Ibis, DuckDB, Spark), an array, ...
     """
-    if is_array(data):
-        array = as_numpy(data)
-        if array.dtype.kind not in "biuf" or array.ndim > 2 or (array.ndim < 2 and not flat):
-            raise ValueError(
-                f"data must be an array of numbers with rows and columns, got shape {list(array.shape)} "
-                f"of {array.dtype}"
-            )
-        array = array.reshape(-1, 1) if array.ndim < 2 else array
-        # DuckDB reads no float16 and no other order of bytes
-        dtype = np.dtype(np.float64) if array.dtype.kind == "f" else array.dtype.newbyteorder("=")
-        array = array.astype(dtype, copy=False)
-        kind = "torch" if isinstance(data, Tensor) else "numpy"
-        return Table({str(number): column for number, column in enumerate(array.T)}, kind)
-    if _are_files(data):
-        with open_rows(data) as rows, _errors_in_one_line("the table"):
-            rows.connection.execute("SET preserve_insertion_order = true")
-            table = rows.connection.sql("SELECT * FROM rows").to_arrow_table()
-            return Table(dict(zip(table.column_names, table.columns, strict=True)), text=True)
-    try:
-        import narwhals
-        import pyarrow
-    except ModuleNotFoundError:
-        raise _tables_extra() from None
-    try:
-        frame = narwhals.from_native(data, eager_only=True)
-    except TypeError:
-        raise TypeError(
-            "data must be a frame (pandas, polars, pyarrow), an array, a tensor or files, "
-            f"got {type(data).__name__}"
-        ) from None
-    try:
-        table = frame.to_arrow()
-    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, OverflowError) as error:
-        raise ValueError(f"data must have columns of one type each: {error.args[0]}") from None
-    declared = {
-        str(name): tuple(dtype.categories)
-        for name, dtype in frame.schema.items()
-        if isinstance(dtype, narwhals.Enum) and frame.implementation.is_polars()
-    }
-    columns = dict(zip(table.column_names, table.columns, strict=True))
-    return Table(columns, frame.implementation.value, declared=declared)
+    with open_ballots(data) as table:
+        return table if isinstance(table, Table) else table.read(table.columns)
 
 
 @contextmanager
-def open_rows(data: Any) -> Iterator[Rows]:
-    """Opens a frame, an array, a tensor, or CSV or parquet files (names or patterns of names) in DuckDB.
+def open_ballots(data: Any) -> "Iterator[Table | Rows]":
+    """Opens what is in memory as it is, and other data as a table of Ibis."""
+    if isinstance(data, Table):
+        yield data
+    elif is_array(data):
+        yield _array_table(data)
+    elif _library(data) in ("pandas", "polars", "pyarrow"):
+        table, declared = _arrow_table(data)
+        yield Table(_columns(table), _library(data), declared=declared)
+    else:
+        with open_rows(data, in_order=True) as rows:
+            yield rows
+
+
+@contextmanager
+def open_rows(data: Any, *, in_order: bool = False) -> Iterator[Rows]:
+    """Opens data of every kind as a table of Ibis.
 
     Files are read as a stream. What does not fit in memory goes to a private folder that is removed at the
-    end.
+    end. Rows of files keep their order only where that is asked for.
 
     >>> with open_rows(np.array([[1, 2], [3, 4]])) as rows:
-    ...     rows.ask("SELECT count(*) FROM rows"), list(rows.types)
-    ([(2,)], ['0', '1'])
+    ...     rows.ask(rows.table.aggregate(n=rows.table.count())).to_pydict(), rows.table.columns
+    ({'n': [2]}, ('0', '1'))
     """
     try:
-        import duckdb
-        import narwhals  # noqa: F401  # which makes the frames that are released
+        import duckdb  # noqa: F401
+        import ibis
         import pyarrow
     except ModuleNotFoundError:
         raise _tables_extra() from None
-    with tempfile.TemporaryDirectory() as scratch:
-        connection = duckdb.connect(
-            config={
-                "temp_directory": scratch,
-                "memory_limit": _MEMORY,
-                "preserve_insertion_order": False,
-                "autoinstall_known_extensions": False,
-            }
-        )
+    library = _library(data)
+    if library == "ibis" and data.get_backend().name != "polars":  # which is in memory, and has no windows
+        yield Rows(data, "ibis")
+        return
+    if library == "pyspark":
+        name = f"ringfence_{os.urandom(8).hex()}"
+        data.createTempView(name)
         try:
-            if _are_files(data):
-                source = Table({}, text=True)
-                with _errors_in_one_line("the files"):
-                    _view_of_files(connection, [data] if isinstance(data, str | Path) else data)
-            else:
-                source = read_table(data, flat=True)
-                if not source.columns:
-                    raise ValueError("the table must have at least one column, got none")
-                connection.register("rows", pyarrow.table(dict(source.columns)))
-            described = connection.execute("DESCRIBE rows").fetchall()
-            yield Rows(connection, {row[0]: row[1] for row in described}, source)
+            yield Rows(ibis.pyspark.connect(data.sparkSession).table(name))
         finally:
-            connection.close()
+            data.sparkSession.catalog.dropTempView(name)
+        return
+    with ExitStack() as closing:
+        engine = ibis.duckdb.connect(
+            temp_directory=closing.enter_context(tempfile.TemporaryDirectory()),
+            memory_limit=_MEMORY,
+            preserve_insertion_order=in_order,
+            autoinstall_known_extensions=False,
+        )
+        closing.callback(engine.disconnect)
+        if are_files(data):
+            with _errors_in_one_line("the files"):
+                files = _table_of_files(engine, [data] if isinstance(data, str | Path) else data)
+            yield Rows(files, text=True)
+            return
+        declared: Mapping[str, tuple[Any, ...]] = {}
+        if library == "duckdb":
+            rows: Any = _Relation(data)
+        elif is_array(data):
+            rows = pyarrow.table(dict(_array_table(data, flat=True).columns))
+        else:
+            rows, declared = _arrow_table(data)
+        names = list(data.columns) if library == "duckdb" else rows.column_names
+        if not names:
+            raise ValueError("the table must have at least one column, got none")
+        if len({name.lower() for name in names}) < len(names):
+            raise ValueError(f"the table must name each column once, in upper or lower case, got {names}")
+        with _errors_in_one_line("the table"):
+            engine.con.register("rows", rows)
+            table = engine.table("rows")
+        yield Rows(table, kind_of(data), declared=declared)
+
+
+@dataclass(frozen=True)
+class _Relation:
+    """A relation of DuckDB, which no other connection may see: read as a stream, anew for each query."""
+
+    relation: Any
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self.relation.to_arrow_reader().__arrow_c_stream__(requested_schema)
+
+
+def kind_of(data: Any) -> str:
+    """The kind of table that a release of ``data`` is made as, for ``make_table``.
+
+    >>> kind_of(torch.ones(2)), kind_of([1.0]), kind_of("people.csv")
+    ('torch', 'numpy', 'pyarrow')
+    """
+    if is_array(data):
+        return "torch" if isinstance(data, Tensor) else "numpy"
+    return found if (found := _library(data)) in ("pandas", "polars", "ibis") else "pyarrow"
+
+
+def _library(data: Any) -> str:
+    """The library that a frame is of, or an empty text."""
+    roots = (base.__module__.partition(".")[0] for base in type(data).__mro__)
+    return next((root for root in roots if root in _LIBRARIES), "")
+
+
+def _columns(table: "pyarrow.Table") -> dict[str, Any]:
+    return dict(zip(table.column_names, table.columns, strict=True))
+
+
+def _array_table(data: Any, flat: bool = False) -> Table:
+    """An array of numbers; a single column without a second dimension is refused unless ``flat``."""
+    array = as_numpy(data)
+    if array.dtype.kind not in "biuf" or array.ndim > 2 or (array.ndim < 2 and not flat):
+        raise ValueError(
+            f"data must be an array of numbers with rows and columns, got shape {list(array.shape)} "
+            f"of {array.dtype}"
+        )
+    array = array.reshape(-1, 1) if array.ndim < 2 else array
+    # DuckDB reads no float16 and no other order of bytes
+    dtype = np.dtype(np.float64) if array.dtype.kind == "f" else array.dtype.newbyteorder("=")
+    array = array.astype(dtype, copy=False)
+    return Table({str(number): column for number, column in enumerate(array.T)}, kind_of(data))
+
+
+def _arrow_table(data: Any) -> tuple["pyarrow.Table", dict[str, tuple[Any, ...]]]:
+    """A frame as a table of Arrow, and the categories that its dtypes declare."""
+    try:
+        import pyarrow
+    except ModuleNotFoundError:
+        raise _tables_extra() from None
+    library, declared = _library(data), {}
+    if not hasattr(data, "__arrow_c_stream__"):
+        raise TypeError(
+            "data must be a frame (pandas, polars, pyarrow), a table (Ibis, DuckDB, Spark), an array, a "
+            f"tensor or files, got {type(data).__name__}"
+        )
+    if library == "polars":
+        declared = {
+            name: tuple(dtype.categories)
+            for name, dtype in data.schema.items()
+            if type(dtype).__name__ == "Enum"
+        }
+    try:
+        if library == "pandas":
+            table = pyarrow.Table.from_pandas(data, preserve_index=False)
+        else:
+            table = pyarrow.table(data)
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, OverflowError) as error:
+        raise ValueError(f"data must have columns of one type each: {error.args[0]}") from None
+    return table, declared
 
 
 def make_table(kind: str, columns: Columns) -> Any:
-    """Makes a table: a frame of one of narwhals' backends, or an array ("numpy") or tensor ("torch").
+    """Makes a table: a frame of a library, a table of Ibis, or an array ("numpy") or tensor ("torch").
 
     None becomes the missing value of that kind.
 
@@ -284,10 +349,13 @@ def make_table(kind: str, columns: Columns) -> Any:
     if kind in ("numpy", "torch"):
         array = np.column_stack([_numbers(name, values) for name, values in columns.items()])
         return torch.from_numpy(array) if kind == "torch" else array
-    import narwhals
-
     made = {name: list(values) for name, values in columns.items()}
-    return narwhals.from_dict(made, backend=kind).to_native()  # type: ignore[arg-type]
+    if kind in ("pandas", "polars"):
+        return import_module(kind).DataFrame(made)
+    import pyarrow
+
+    table = pyarrow.table(made)
+    return import_module("ibis").memtable(table) if kind == "ibis" else table
 
 
 def make_coded_table(kind: str, codes: Mapping[Any, int], columns: Columns) -> Any:
@@ -314,6 +382,57 @@ def known_column(argument: str, name: object, columns: Iterable[str]) -> str:
         known = ", ".join(map(repr, names))
         raise ValueError(f"{argument} names the column {name!r}, which the table lacks; it has {known}")
     return str(name)
+
+
+def check_names(column: str, values: list[Any]) -> list[Any]:
+    """Names, each of which must be there, and there once."""
+    seen = set()
+    for value in values:
+        if value is None or value != value:
+            raise ValueError(f"column {column!r} must hold a name in every row, got a missing value")
+        if value in seen:
+            raise ValueError(f"column {column!r} must hold each name once, got {value!r} twice")
+        seen.add(value)
+    return values
+
+
+def chosen_columns(
+    argument: str, names: Sequence[Any] | None, ignored: Sequence[Any], columns: Iterable[str]
+) -> list[str]:
+    """The names of the columns to use: those given, or all that are not ignored.
+
+    >>> chosen_columns("questions", None, ignored=[1], columns=["0", "1", "2"])
+    ['0', '2']
+    """
+    ignored = [known_column("ignore", name, columns) for name in ignored]
+    if names is None:
+        chosen = [name for name in columns if name not in ignored]
+    else:
+        chosen = [known_column(argument, name, columns) for name in checks.listed(argument, names)]
+    if len(set(chosen)) < len(chosen):
+        raise ValueError(f"{argument} must name each column once, got {chosen}")
+    if not chosen:
+        raise ValueError(f"{argument} must name at least one column, got none")
+    return chosen
+
+
+def code_values(
+    name: str, values: Sequence[Any], code: Callable[[Any], int | None], missing: int, rule: str
+) -> dict[Any, int]:
+    """The codes of the values of a column; a value whose ``code`` is None raises ValueError.
+
+    >>> code_values("age", [None, 4], {3: 0}.get, -1, "must hold 3")
+    Traceback (most recent call last):
+    ValueError: column 'age' must hold 3, got 4
+    """
+    try:
+        codes = {value: missing if value is None else code(value) for value in set(values)}
+    except TypeError:  # a list, or something else that is no value
+        raise ValueError(f"column {name!r} {rule}, got values of type {type(values[0]).__name__}") from None
+    for value, own in codes.items():
+        if own is None:
+            raise ValueError(f"column {name!r} {rule}, got {value!r}")
+    return cast(dict[Any, int], codes)
 
 
 def public_values(argument: str, values: Any, text: bool) -> dict[Any, Any]:
@@ -382,7 +501,7 @@ def as_numpy(data: Any) -> "np.ndarray[Any, Any]":
     return np.asarray(data)
 
 
-def _are_files(data: Any) -> bool:
+def are_files(data: Any) -> bool:
     """Whether ``data`` is the name of a file, or a list of them."""
     many = (
         isinstance(data, list | tuple) and len(data) > 0 and all(isinstance(one, str | Path) for one in data)
@@ -390,9 +509,9 @@ def _are_files(data: Any) -> bool:
     return isinstance(data, str | Path) or many
 
 
-def _view_of_files(connection: "DuckDBPyConnection", names: Sequence[str | Path]) -> None:
+def _table_of_files(engine: "Backend", given: Sequence[str | Path]) -> "ir.Table":
     files: list[str] = []
-    for name in map(str, names):
+    for name in map(str, given):
         files += [name] if Path(name).is_file() else sorted(glob(name, recursive=True)) or [name]
     for name in files:
         if not Path(name).is_file():
@@ -406,19 +525,26 @@ def _view_of_files(connection: "DuckDBPyConnection", names: Sequence[str | Path]
     if any(parquet):
         if not all(parquet):
             raise ValueError(f"files must be all CSV or all parquet, got both: {', '.join(files)}")
-        connection.read_parquet([escape(name) for name in files], union_by_name=True).create_view("rows")
-        return
-    parts: list[str] = []
-    for (header, spans, delimiter), alike in groupby(files, _dialect):
-        parts.append(f"SELECT * FROM part{len(parts)}")
-        connection.read_csv(
-            [escape(name) for name in alike],  # type: ignore[arg-type]
+        return engine.read_parquet([escape(name) for name in files], union_by_name=True)
+    import ibis
+
+    parts = []
+    for (header, spans, delimiter), same in groupby(files, _dialect):
+        part = engine.read_csv(
+            [escape(name) for name in same],
             columns=dict.fromkeys(header, "VARCHAR"),
-            delimiter=delimiter,
+            delim=delimiter,
             parallel=not spans,  # a thread that begins inside a cell takes its lines for rows
             **_FIXED,
-        ).create_view(f"part{len(parts) - 1}")
-    connection.execute(f"CREATE VIEW rows AS {' UNION ALL BY NAME '.join(parts)}")
+        )
+        parts.append(part)
+    names = {name.lower(): name for part in reversed(parts) for name in part.columns}  # as first spelt
+    missing = ibis.null("string")
+    alike = []
+    for part in parts:
+        own = {name.lower(): part[name] for name in part.columns}
+        alike.append(part.select(**{name: own.get(low, missing) for low, name in names.items()}))
+    return ibis.union(*alike)
 
 
 def _dialect(name: str) -> tuple[tuple[str, ...], bool, str]:
@@ -457,11 +583,12 @@ def _dialect(name: str) -> tuple[tuple[str, ...], bool, str]:
 
 @contextmanager
 def _errors_in_one_line(what: str) -> Iterator[None]:
-    import duckdb
-
+    """Makes an error of an engine, whichever it is, a ValueError of one line; those of Python stay."""
     try:
         yield
-    except duckdb.Error as error:
+    except Exception as error:
+        if type(error).__module__ == "builtins":
+            raise
         file = re.search(r"file = (.*)", str(error))
         said = re.split(r"\n\n|\nPossible fixes", str(error))[0]
         line = " ".join(f"{f'{file[1]}: ' if file else ''}{said}".split())
@@ -469,8 +596,8 @@ def _errors_in_one_line(what: str) -> Iterator[None]:
 
 
 def _tables_extra() -> ModuleNotFoundError:
-    """The error that names the extra which brings narwhals, pyarrow and duckdb."""
-    return ModuleNotFoundError("tables need narwhals, pyarrow and duckdb: pip install 'ringfence[tables]'")
+    """The error that names the extra which brings ibis, pyarrow and duckdb."""
+    return ModuleNotFoundError("tables need ibis, pyarrow and duckdb: pip install 'ringfence[tables]'")
 
 
 def _coded_numbers(columns: Sequence[Any], code: Callable[[Any], int | None]) -> Tensor | None:

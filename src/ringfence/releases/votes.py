@@ -10,7 +10,7 @@ from ringfence.mechanisms.sign import StochasticSign
 from ringfence.noise import Noise
 from ringfence.releases.account import Budget
 from ringfence.releases.ballots import Poll, margin, read_ballots
-from ringfence.releases.reader import make_coded_table, read_table
+from ringfence.releases.reader import kind_of, make_coded_table
 from ringfence.releases.release import Bars, Release, Series, build_statement
 
 _NUMBERS = {"yes": 1, "no": -1}  # answers in an array
@@ -35,11 +35,12 @@ def release_votes(
 ) -> Release:
     """Releases what the majority answered to each question, yes or no, decided with noise.
 
-    ``ballots`` is a frame (pandas, polars, pyarrow), the names of CSV or parquet files, or an array or
-    tensor. Rows are people and columns questions: 1 is yes, -1 is no, 0 is neither. A missing value (null,
-    NaN in pandas, an empty cell in a file) is a question that was not answered and counts as 0; NaN in an
-    array or in polars is refused. ``questions`` names the columns that are questions; left out, all are,
-    except ``person``, which names each person once, and those to ``ignore``.
+    ``ballots`` is a frame (pandas, polars, pyarrow), a table (Ibis, DuckDB, Spark), the names of
+    CSV or parquet files, or an array or tensor. Rows are people and columns questions: 1 is yes, -1 is no, 0
+    is neither. A missing value (null, NaN in pandas, an empty cell in a file) is a question that was not
+    answered and counts as 0; NaN in an array or in polars is refused. ``questions`` names the columns that
+    are questions; left out, all are, except ``person``, which names each person once, and those to
+    ``ignore``.
 
     Give ``epsilon`` and ``delta``, which hold for every dataset, and the noise is found, or give ``sigma``,
     the standard deviation of the noise of each surplus (yes minus no). ``at_most`` answers of each person
@@ -72,9 +73,8 @@ def release_votes(
     """
     budget = Budget.checked(epsilon, delta, sigma, seed, ledger, what)
     poll = Poll.checked(budget, neighbours, at_most, publish_epsilon, binary=True)
-    table = read_table(ballots)
     read = read_ballots(
-        table,
+        ballots,
         ("yes", "no"),
         _answer,
         "must hold 1 (yes), -1 (no) or 0",
@@ -82,6 +82,7 @@ def release_votes(
         argument="questions",
         person=person,
         ignore=ignore,
+        limit=poll.size,
     )
     poll, votes = poll.limit(read)
     noisy = poll.sigma(len(votes.queries), 4.0 if neighbours == "replaced" else 1.0)
@@ -95,7 +96,7 @@ def release_votes(
         released={"answer": answers},
         standard_errors=None,
         hidden="",
-        like=partial(make_coded_table, table.kind, _NUMBERS),
+        like=partial(make_coded_table, kind_of(ballots), _NUMBERS),
         account=account,
         statement=build_statement(
             account,

@@ -14,7 +14,7 @@ from ringfence.mechanisms.winner import ConfidentWinner, GumbelWinner, NoisyWinn
 from ringfence.noise import Noise
 from ringfence.releases.account import Budget, ReleaseAccount
 from ringfence.releases.ballots import Poll, Votes, lead_of, read_choices, read_counts
-from ringfence.releases.reader import Columns, make_coded_table, read_table
+from ringfence.releases.reader import Columns, kind_of, make_coded_table
 from ringfence.releases.release import Bars, Release, Series, build_statement
 
 NoiseKind = Literal["auto", "gaussian", "gumbel"]
@@ -45,7 +45,8 @@ def release_winners(
 ) -> Release:
     """Releases which candidate won each query, decided with noise.
 
-    ``data`` is a frame (pandas, polars, pyarrow), the names of CSV or parquet files, or an array or tensor.
+    ``data`` is a frame (pandas, polars, pyarrow), a table (Ibis, DuckDB, Spark), the names of
+    CSV or parquet files, or an array or tensor.
     It holds counts of voters: one row per query, one column per candidate, and perhaps a column ``query``
     with names of the queries. Or it holds ballots, if ``candidates`` lists the public candidates: one row
     per person, one column per query (``queries``, or all), each entry a candidate or, in a frame, missing.
@@ -96,18 +97,16 @@ def release_winners(
     gaussian_alone = publish_epsilon or confident_above is not None
     if noise == "gumbel" and gaussian_alone:
         raise ValueError("noise must be 'gaussian' with publish_epsilon and confident_above, got 'gumbel'")
-    table = read_table(data)
     if candidates is None:
         for name, given in (("person", person), ("queries", queries)):
             if given is not None:
                 raise ValueError(f"{name} must be left out where data holds counts, got {given!r}")
-        read = read_counts(table, query, ignore)
+        read = read_counts(data, query, ignore)
     else:
         if query is not None:
             raise ValueError(f"query must be left out where data holds ballots, got {query!r}")
-        read = read_choices(
-            table, "candidates", candidates, queries=queries, argument="queries", person=person, ignore=ignore
-        )
+        who: dict[str, Any] = {"person": person, "ignore": ignore, "limit": poll.size}
+        read = read_choices(data, "candidates", candidates, queries=queries, argument="queries", **who)
     poll, votes = poll.limit(read)
     law: Decision = winner_law(poll, len(votes.queries), confident_above, threshold_sigma)
     if noise == "gumbel" or (noise == "auto" and sigma is None and not gaussian_alone and ledger is None):
@@ -118,7 +117,14 @@ def release_winners(
     winners = law.release(votes.counts, draws=poll.budget.draws(law, votes.counts, "winners")).tolist()
     codes = {name: at for at, name in enumerate(votes.choices)} | {None: -1}
     return announce(
-        law, votes, winners, account, poll, published, partial(make_coded_table, table.kind, codes), WINNERS
+        law,
+        votes,
+        winners,
+        account,
+        poll,
+        published,
+        partial(make_coded_table, kind_of(data), codes),
+        WINNERS,
     )
 
 
