@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 SOURCES = sorted(path for folder in ("src", "experiments") for path in (ROOT / folder).rglob("*.py"))
 # Names of packages on the index whose modules are called otherwise.
-MODULES = {"scikit-learn": "sklearn", "pillow": "PIL"}
+MODULES = {"ibis-framework": "ibis", "scikit-learn": "sklearn", "pillow": "PIL"}
 # Imported only where another dependency brings it: triton comes with torch on a machine with a GPU.
 BROUGHT = {"triton"}
 
