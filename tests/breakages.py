@@ -455,6 +455,9 @@ the likeliest of many outcomes is charged as if its chance were above a half
 the chance of an answer is that of the votes and not of the neighbour
 - ends = (top + (voters + 1) - law.threshold)
 + ends = (top - law.threshold)
+a published sum that stops where winners are ties, though answers become likelier still
+- farthest += math.ceil(max(0.0,
++ farthest += 0 * math.ceil(max(0.0,
 the question for an answer not charged in a published number
 - whole = moved * _question_cost(law, alpha) + most
 + whole = most

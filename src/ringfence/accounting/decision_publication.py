@@ -54,6 +54,7 @@ _SUREST = 30.0  # outcomes with a larger score count as if they had this one
 _LARGEST = 1e100  # order and costs: products of larger ones overflow
 _FARTHEST = 32.0  # sigma: beyond, how a divergence curves is not known
 _COMPUTED = 1e-9  # how far the logarithm of the sum may be off, with the voter and without
+_CERTAIN = 40.0  # threshold_sigma above the threshold, where there is an answer
 _STEEPEST = 1.59  # (alpha - 1) / threshold_sigma up to which a larger count is answered more often
 # Defaults that were fitted to two assemblies (yes or no) and to teachers of CIFAR-10 (winners). With z the
 # zCDP that holds for every dataset, publishing costs z^(3/4) / 50, or 3 z^(3/4) / 100 for winners, and the
@@ -229,6 +230,8 @@ def _of_chances(
     t = scores(torch.cat((rest, ordered[1:])), _is_logistic(law))
     places = (t / spacing).long()
     farthest = int(places.max()) // per_voter + 1
+    if isinstance(law, ConfidentWinner) and top is not None:  # answers become likelier for longer
+        farthest += math.ceil(max(0.0, law.threshold - float(top.min())) + _CERTAIN * law.threshold_sigma)
     one = alpha * _winner_zcdp(law, neighbours)
     if _is_binary(law):
         table = _sign_table(own, alpha, spacing).clamp(max=one)
