@@ -175,6 +175,18 @@ def test_what_is_no_count_is_refused(value: float) -> None:
         counts_in(rows, public_cells(rows, ["ward"], {"ward": [0, 1]}), "n")
 
 
+@pytest.mark.parametrize("largest", [2.0**53 - 1, 2.0**53])
+def test_people_are_not_told_apart_by_numbers_that_are_rounded(largest: float) -> None:
+    frame = pandas.DataFrame({"region": ["n", "s"], "id": [1.0, -largest]})
+    with open_rows(frame) as rows:
+        cells = public_cells(rows, ["region"], REGIONS, None)
+        if largest < 2.0**53:
+            assert people_in(rows, cells, "id", 1).sum() == 2
+            return
+        with pytest.raises(ValueError, match="'id' must name people by integers or text, got floating-point"):
+            people_in(rows, cells, "id", 1)
+
+
 def test_rows_without_a_person_or_a_value_are_refused() -> None:
     frame = visits(1)
     with pytest.raises(ValueError, match="column 'who' must name the person of every row, got a missing"):
