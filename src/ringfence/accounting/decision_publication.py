@@ -43,6 +43,7 @@ from ringfence.accounting.sensitivity import filled
 from ringfence.checks import Real
 from ringfence.mechanisms import pieces
 from ringfence.mechanisms.base import Mechanism
+from ringfence.mechanisms.decision import Decision
 from ringfence.mechanisms.sign import StochasticSign
 from ringfence.mechanisms.winner import ConfidentWinner, NoisyWinner
 from ringfence.numerics.normal import log_tail, log_tail_ratio
@@ -195,15 +196,14 @@ def _costs(law: DecisionLaw, votes: Real, neighbours: Neighbours, alpha: float) 
     counts = checked_counts(votes)
     rows = counts.reshape(-1, counts.shape[-1]).sort(dim=1, descending=True).values
     rows, repeats = torch.unique(rows, dim=0, return_counts=True)
-    winner = NoisyWinner(law.sigma) if isinstance(law, ConfidentWinner) else law
-    return _of_chances(law, winner._log_masses(rows).exp(), repeats, neighbours, alpha, rows[:, 0])
+    return _of_chances(law, _winner(law)._log_masses(rows).exp(), repeats, neighbours, alpha, rows[:, 0])
 
 
 def _reference(law: DecisionLaw, moved: int, neighbours: Neighbours, alpha: float) -> Costs:
     """Costs of decisions between two outcomes with scores that are spread evenly."""
     logistic = _is_logistic(law)
     t = (torch.arange(_REFERENCE, dtype=torch.float64) + 0.5) * (_SPREAD[logistic] / _REFERENCE)
-    unlikely = torch.sigmoid(-t) if logistic else torch.special.ndtr(-t)
+    unlikely = torch.exp(_log_chance(t, logistic))
     repeats = torch.full_like(t, moved / _REFERENCE)
     top = torch.full_like(t, law.threshold) if isinstance(law, ConfidentWinner) else None
     return _of_chances(law, torch.stack((1 - unlikely, unlikely)), repeats, neighbours, alpha, top)
@@ -326,8 +326,12 @@ def _cell(most: Tensor, ratio: Tensor, shift: float, alpha: float, logistic: boo
         else:
             rho = log_tail_ratio(ratio, torch.full_like(ratio, move))
         terms += [pieces.log_excess(rho, order) - rho, pieces.log_excess(-rho, order)]
-    log_mass = torch.nn.functional.logsigmoid(-most) if logistic else log_tail(most)
-    return torch.exp(torch.stack(terms).amax(dim=0) + log_mass) * (1 + ROUNDING)
+    return torch.exp(torch.stack(terms).amax(dim=0) + _log_chance(most, logistic)) * (1 + ROUNDING)
+
+
+def _log_chance(t: Tensor, logistic: bool) -> Tensor:
+    """log G(-t), the inverse of ``scores``."""
+    return torch.nn.functional.logsigmoid(-t) if logistic else log_tail(t)
 
 
 @lru_cache(maxsize=8)
@@ -362,7 +366,12 @@ def _question_cost(law: DecisionLaw, alpha: float) -> float:
 
 def _winner_zcdp(law: DecisionLaw, neighbours: Neighbours) -> float:
     """D / alpha of one decision over all votes, without the question for an answer."""
-    return bounded_zcdp(NoisyWinner(law.sigma) if isinstance(law, ConfidentWinner) else law, neighbours)
+    return bounded_zcdp(law if isinstance(law, Mechanism) else _winner(law), neighbours)
+
+
+def _winner(law: Decision) -> Decision:
+    """The law of the winner where there is an answer."""
+    return NoisyWinner(law.sigma) if isinstance(law, ConfidentWinner) else law
 
 
 def _is_binary(law: DecisionLaw) -> bool:
