@@ -122,6 +122,8 @@ def test_orders_out_of_reach_get_what_holds_for_every_theta() -> None:
 
 def test_a_rough_information_is_refused() -> None:
     class Rough(rf.Gaussian):
+        same_everywhere = False
+
         def _fisher_information(self, theta: Tensor, sigma: Tensor) -> Tensor:  # type: ignore[override]
             return torch.where(theta > 0.3, 1.0, 1e-6)
 

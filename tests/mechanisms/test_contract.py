@@ -106,6 +106,14 @@ def test_loss_moments_are_the_integrals(case: Case, point: tuple[float, ...]) ->
 
 
 @every_case
+def test_a_law_that_is_the_same_everywhere_has_one_divergence(case: Case) -> None:
+    law = case.make(0.8, -1.0, 1.0)
+    found = law.renyi_divergence(float64([-7.0, 0.0, 0.3, 5.0]), shift=0.25, alpha=3.0)
+    exact = law.information_bound() * 3 * 0.25**2 / 2
+    assert torch.allclose(found, exact, rtol=1e-14, atol=0) == law.same_everywhere
+
+
+@every_case
 def test_a_curve_is_the_divergence_at_every_order(case: Case) -> None:
     law = case.make(float64([0.8, 1.3, 0.8, 1.0]), -1.0, float64([1.0, 2.0, 1.0, 40.0]))
     theta, orders = float64([0.3, -2.0, 30.0, 0.5]), float64([1.05, 2.0, 30.0, 1024.0])

@@ -136,6 +136,8 @@ class ExampleAccountant:
         release: ExampleSums
         if checks.flag("exact", exact) or law.whole:
             release = EvaluatedSums(law, theta, self._orders)
+        elif law.same_everywhere:
+            release = ExampleSums(law, theta, self._orders)
         elif law.exponential_family:
             release = PolynomialSums(law, theta, self._orders)
         else:
@@ -308,7 +310,9 @@ def _checked_blocks(gradients: Tensor | Iterable[Tensor], width: int) -> Iterato
 
 
 class ExampleSums:
-    """The four sums of each row of contributions to one release of theta; subclasses bound them.
+    """The four sums of each row of contributions to one release of theta: what holds for every theta.
+
+    Subclasses have smaller bounds, from theta.
 
     ``rounding`` is relative, of a sum of d products in float64, each with a few roundings of its own.
 
@@ -345,7 +349,7 @@ class ExampleSums:
 
     def _bounds(self, block: Tensor, shifts: Tensor, squares: Tensor, largest: Tensor) -> Tensor:
         """(4 or 1, m, orders) on the CPU; ``shifts`` and ``squares``, in units of sigma, may be changed."""
-        raise NotImplementedError
+        return torch.full((1, len(block), len(self.orders)), torch.inf, dtype=torch.float64)
 
 
 class EvaluatedSums(ExampleSums):

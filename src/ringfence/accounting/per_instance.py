@@ -150,6 +150,9 @@ class DivergenceTables:
         Up to ``few`` coordinates are evaluated, and all of them if ``exact`` or where the law has no table.
         NaN is an error.
         """
+        if mechanism.same_everywhere and not exact:
+            gaussian, _ = ceilings(mechanism, checks.finite("theta", theta), size)
+            return (gaussian * self.orders).expand(2, -1)
         exact = exact or mechanism.whole
         size = size.binding(released_shape(mechanism, theta, size.farthest))
         if not size.is_plain:

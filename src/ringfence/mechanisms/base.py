@@ -104,6 +104,9 @@ class Mechanism(ABC):
     # every theta and no table bounds them, and only whole numbers added to theta and bound leave it as it is.
     whole: ClassVar[bool] = False
 
+    # Whether no divergence depends on theta, so that what holds for every theta is what a release costs.
+    same_everywhere: ClassVar[bool] = False
+
     # For every setting (a constructor argument that is no tensor), the values that the audit attacks.
     attacked_settings: ClassVar[dict[str, tuple[int, ...]]] = {}
 

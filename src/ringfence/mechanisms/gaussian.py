@@ -25,7 +25,7 @@ class Gaussian(Mechanism):
 
     name, label = "gaussian", "Gaussian"
     look = Look("#000000", "", "x")
-    exponential_family = True
+    exponential_family = same_everywhere = True
 
     def __init__(self, sigma: Real) -> None:
         self.sigma = checks.positive("sigma", sigma)
