@@ -407,7 +407,6 @@ def copied(reason: str, *names: str) -> dict[str, str]:
 LAST, USED = ("last.weight", "last.bias"), "Linear has a parameter that is used elsewhere"
 MASKS = ("own", "shared", "none")
 ATTENTION = ("in_proj_bias", "out_proj.weight", "out_proj.bias")
-ROWS = "Conv1d is called with several rows for one example"
 SHARED = "is called several times in one pass, or shares a parameter"
 HARMLESS = ("tied", "twice", "unused", "frozen")
 USES: dict[str, tuple[Callable[[], nn.Module], Tensor, dict[str, str]]] = {
@@ -453,11 +452,7 @@ USES: dict[str, tuple[Callable[[], nn.Module], Tensor, dict[str, str]]] = {
     "a row of positions that all share": (lambda: Positions((1, 7)), words(6, 7), {}),
     "fixed positions that all share": (Fixed, drawn(5, 7, 3), {}),
     "words in and out": (Writing, words(5, 3), {}),
-    "several rows for one example": (
-        Folded,
-        drawn(4, 2, 4, 3),
-        copied(ROWS, "filters.weight", "filters.bias"),
-    ),
+    "several rows for one example": (Folded, drawn(4, 2, 4, 3), {}),
     "a sequence": (in_sequence, drawn(4, 2, 5, 5), {"5.weight": "PReLU is not known"}),
     "a sequence with hooks": (listened_to, drawn(5, 4), {}),
     "a sequence of one dimension": (Squeezing, drawn(5, 4), {}),

@@ -28,6 +28,7 @@ from ringfence.training.engine.run import (
     StepReport,
     TrainingRun,
 )
+from ringfence.training.engine.units import Transform, Units
 from ringfence.training.information import FisherTracking
 from ringfence.training.jacobian import Loss
 from ringfence.training.per_example.gradients import ExampleGradients
@@ -55,6 +56,15 @@ class PrivacyEngine:
     per-instance cost (``SampledAccountant``); with 0 a sampled step is charged with what holds for every
     dataset. ``on_step`` receives a ``StepReport`` after each step. ``memory_budget`` is the number of bytes
     for the gradients of a chunk of examples; None means 1 GiB, or three quarters of what is free on a GPU.
+
+    Units. With ``augmentations`` K the loader gives K rows of each example, on the model's device, of which
+    ``transform`` has changed the inputs: a function of a batch that treats rows apart, such as random crops.
+    With ``units``, one integer or string for each row of the dataset, or the name of its column, a unit is all
+    rows of the same name, such as a person and all her records. A step takes at most ``rows_per_unit`` of
+    them, in turn. Batches, sampling and ``public_size`` then count units, and so does every account. The
+    gradient of a unit is the sum over its rows divided by K or ``rows_per_unit``, and that is clipped; the
+    loss in your loop is still the mean or the sum over rows. With ``micro_batch_size`` a Poisson sample comes
+    in parts of at most so many units, nearly always: call ``optimizer.step()`` after each, as with "full".
 
     Speed. The model runs under vmap, so that its code sees one example whatever the batch. Known layers take
     all examples at once and add up their clipped sums themselves, at about the cost of ordinary training.
@@ -104,6 +114,11 @@ class PrivacyEngine:
         fisher_every: int = 0,
         fisher_kind: InformationNorm = "spectral",
         auxiliary_batches: int = 0,
+        augmentations: int = 1,
+        transform: Transform | None = None,
+        units: Any = None,
+        rows_per_unit: int | None = None,
+        micro_batch_size: int | None = None,
         on_step: Callable[[StepReport], None] | None = None,
         memory_budget: int | None = None,
         cuda_graphs: bool = False,
@@ -123,6 +138,15 @@ class PrivacyEngine:
             raise ValueError(
                 f"auxiliary_batches must be 0, or at least 2 with sampling 'poisson', got {auxiliary_batches}"
             )
+        self.units = Units(augmentations, transform, units, rows_per_unit)
+        if not self.units.are_rows and (fisher_every or auxiliary_batches):
+            raise ValueError(
+                "fisher_every and auxiliary_batches must be 0 with transform or units, got "
+                f"{fisher_every} and {auxiliary_batches}"
+            )
+        if micro_batch_size is not None:
+            checks.count("micro_batch_size", micro_batch_size, at_least=1)
+        self.micro_batch_size = micro_batch_size
         refuse_secure(secure, "seed", seed, public_size)
         self.mechanism, self.clip = mechanism, clip
         self.sampling, self.public_size, self.loss_reduction = sampling, public_size, loss_reduction
@@ -184,13 +208,18 @@ class PrivacyEngine:
             loss_reduction=self.loss_reduction,
             auxiliary_batches=self.auxiliary_batches,
             secure=self.secure,
+            units=self.units,
+            micro_batch_size=self.micro_batch_size,
         )
         on_gpu = any(parameter.is_cuda for parameter in parameters)
         if self.cuda_graphs and not on_gpu:
             raise ValueError("cuda_graphs needs a model on a GPU: move it there before make_private")
         kind = RecordedGradients if self.cuda_graphs else ExampleGradients
         # on a GPU in passes of one shape
-        gradients = kind(module, self.memory_budget, plan.batches.rows if on_gpu else None)
+        per_unit = plan.units.per_unit
+        gradients = kind(
+            module, self.memory_budget, plan.batches.rows * per_unit if on_gpu else None, per_unit
+        )
         _check(gradients, optimizer, self.mechanism)
         fisher = None
         if self.loss is not None and self.fisher_every:
@@ -202,6 +231,7 @@ class PrivacyEngine:
         for value in module.state_dict().values():
             distributed.from_first(value)
         given = {"size_given": self.public_size is not None, "seed_given": self.given_seed is not None}
+        given["units_given"] = plan.units.members is not None
         self._run = run = TrainingRun(
             *(plan, gradients, optimizer),
             loss=self.loss,
