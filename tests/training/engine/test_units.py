@@ -94,7 +94,7 @@ def test_every_row_of_a_large_unit_comes_in_turn() -> None:
     run = Run(units=[0] * 7 + [1] * 53, rows_per_unit=3, batch_size=2)
     rows = [run.engine.run.plan.units.rows((0,), step) for step in range(7)]
     assert rows[:3] == [[0, 1, 2], [3, 4, 5], [6, 0, 1]]
-    assert sorted(sum(rows, [])) == sorted([*range(7)] * 3)
+    assert sorted(row for some in rows for row in some) == sorted([*range(7)] * 3)
     assert "one unit and all its rows" in run.train(1).engine.guarantee(1e-5).statement
 
 
@@ -153,9 +153,16 @@ def test_rows_of_one_unit_never_go_separate_ways(mixed: bool) -> None:
     inputs, model = INPUTS[:6].abs() * signs, Deciding()
     how: dict[str, Any] = {"units": [0, 0, 1, 1, 2, 2], "rows_per_unit": 2, "clip": rf.Norm(0.1)}
     run = Run(model, inputs=inputs, labels=LABELS[:6], batch_size=3, **how)
-    before = torch.stack([nn.functional.cross_entropy(model(x[None]), y[None]) for x, y in zip(inputs, LABELS)])
-    wanted = [torch.autograd.grad(two.sum() / 2, list(model.parameters()), retain_graph=True)
-              for two in before.view(3, 2)]
+    before = torch.stack(
+        [
+            nn.functional.cross_entropy(model(x[None]), y[None])
+            for x, y in zip(inputs, LABELS[:6], strict=True)
+        ]
+    )
+    wanted = [
+        torch.autograd.grad(two.sum() / 2, list(model.parameters()), retain_graph=True)
+        for two in before.view(3, 2)
+    ]
     rows = torch.stack([torch.cat([g.flatten() for g in unit]) for unit in wanted])
     run.train(1)
     assert run.engine.fallback_reason is None
@@ -172,7 +179,10 @@ def test_rows_of_one_unit_never_go_separate_ways(mixed: bool) -> None:
         ({"units": PEOPLE}, "units and rows_per_unit must be given together"),
         ({"units": PEOPLE, "rows_per_unit": 0}, "rows_per_unit"),
         ({"units": PEOPLE[1:], "rows_per_unit": 1}, "each of the 60 rows, got 59"),
-        ({"units": [float(len(name)) for name in PEOPLE], "rows_per_unit": 1}, "integers or strings, got 2.0"),
+        (
+            {"units": [float(len(name)) for name in PEOPLE], "rows_per_unit": 1},
+            "integers or strings, got 2.0",
+        ),
         ({"units": PEOPLE, "rows_per_unit": 1, "transform": shifted}, "transform must be None with units"),
         ({"micro_batch_size": 4}, "micro_batch_size must be None with sampling 'full'"),
         (

@@ -60,11 +60,6 @@ class Batches:
     at_once: int | None = None
 
     def __post_init__(self) -> None:
-        if self.is_full and self.at_once is not None:
-            raise ValueError(
-                f"micro_batch_size must be None with sampling 'full', got {self.at_once}: the loader's "
-                "batch_size is the size of its micro-batches"
-            )
         if self.is_full:
             return
         if self.batch_size > self.public_size:
@@ -259,9 +254,8 @@ class RunPlan:
             account.spent = steps * account.failure_probability
         return account.privacy_loss().drawn_securely(steps * numbers * self.secure)
 
-    def for_target(self, target: Target, numbers: int, epochs: int) -> "RunPlan":
-        """Returns the plan with the smallest sigma with which ``epochs`` epochs meet the target."""
-        steps = checks.count("epochs", epochs, at_least=1, at_most=10**6) * self.batches.steps_an_epoch
+    def for_target(self, target: Target, numbers: int, steps: int) -> "RunPlan":
+        """Returns the plan with the smallest sigma with which so many steps meet the target."""
 
         def law(plan: RunPlan) -> Mechanism:
             return target.law(

@@ -59,7 +59,7 @@ class PrivacyEngine:
 
     Units. With ``augmentations`` K the loader gives K rows of each example, on the model's device, of which
     ``transform`` has changed the inputs: a function of a batch that treats rows apart, such as random crops.
-    With ``units``, one integer or string for each row of the dataset, or the name of its column, a unit is all
+    With ``units``, an integer or string for each row of the dataset, or the name of its column, a unit is all
     rows of the same name, such as a person and all her records. A step takes at most ``rows_per_unit`` of
     them, in turn. Batches, sampling and ``public_size`` then count units, and so does every account. The
     gradient of a unit is the sum over its rows divided by K or ``rows_per_unit``, and that is clipped; the
@@ -146,6 +146,11 @@ class PrivacyEngine:
             )
         if micro_batch_size is not None:
             checks.count("micro_batch_size", micro_batch_size, at_least=1)
+        if micro_batch_size is not None and sampling == "full":
+            raise ValueError(
+                f"micro_batch_size must be None with sampling 'full', got {micro_batch_size}: the loader's "
+                "batch_size is the size of its micro-batches"
+            )
         self.micro_batch_size = micro_batch_size
         refuse_secure(secure, "seed", seed, public_size)
         self.mechanism, self.clip = mechanism, clip
@@ -159,6 +164,7 @@ class PrivacyEngine:
         self.given_seed = None if seed is None else checks.seed(seed)
         self._noise, self.secure = Noise(seed), secure
         self._run: TrainingRun | None = None
+        self.planned_steps: int | None = None  # after how many steps the target is spent
 
     def make_private(self, model: nn.Module, optimizer: Optimizer, loader: DataLoader[Any]) -> Private:
         """Returns the three objects for the loop. Everything is checked here, before anything is released."""
@@ -172,12 +178,14 @@ class PrivacyEngine:
         *,
         target_epsilon: float,
         target_delta: float,
-        epochs: int,
+        epochs: int | None = None,
+        steps: int | None = None,
     ) -> Private:
-        """``make_private`` with the sigma found with which ``epochs`` epochs are (epsilon, delta)-private.
+        """``make_private`` with the sigma found with which so many steps are (epsilon, delta)-private.
 
-        The engine's mechanism gives the law, its bound, and a sigma to begin with. An epoch is
-        public_size / batch_size steps, rounded up, or one step with ``sampling`` "full".
+        The engine's mechanism gives the law, its bound, and a sigma to begin with. Give either ``steps``, or
+        ``epochs`` as the loader counts them: public_size / batch_size steps each, rounded up, or one with
+        ``sampling`` "full". ``planned_steps`` says how many they are; a run of fewer spends less.
 
         Guarantee: ``guarantee(target_delta).epsilon`` after that many steps is at most the target, and sigma
         is at most 0.1 % larger than it needs to be. Further steps cost more.
@@ -185,7 +193,9 @@ class PrivacyEngine:
         target = Target.asked(target_epsilon, target_delta)
         if target is None:
             raise ValueError("target_epsilon and target_delta must be given, got None")
-        return self._start(model, optimizer, loader, target, epochs)
+        if (epochs is None) == (steps is None):
+            raise ValueError(f"either epochs or steps must be given, got {epochs!r} and {steps!r}")
+        return self._start(model, optimizer, loader, target, epochs, steps)
 
     def _start(
         self,
@@ -193,7 +203,8 @@ class PrivacyEngine:
         optimizer: Optimizer,
         loader: DataLoader[Any],
         target: Target | None = None,
-        epochs: int = 1,
+        epochs: int | None = None,
+        steps: int | None = None,
     ) -> Private:
         self._noise.require_own_process()
         if self._run is not None:
@@ -226,7 +237,11 @@ class PrivacyEngine:
             refuse_random_layers(module)
             fisher = FisherTracking(self.loss, plan.batches.count, self.fisher_every, self.fisher_kind)
         if target is not None:
-            plan = plan.for_target(target, gradients.size, epochs)
+            if epochs is not None:
+                epochs = checks.count("epochs", epochs, at_least=1, at_most=10**6)
+                steps = epochs * plan.batches.steps_an_epoch
+            self.planned_steps = checks.count("steps", steps, at_least=1, at_most=10**7)
+            plan = plan.for_target(target, gradients.size, self.planned_steps)
             self.mechanism = plan.mechanism
         for value in module.state_dict().values():
             distributed.from_first(value)
@@ -334,7 +349,7 @@ def private_for_trainer(
     elif epochs is None or epochs != int(epochs):
         raise ValueError(f"target_epsilon needs a whole number of epochs and no max_steps, got {epochs}")
     else:
-        target: dict[str, float] = {"target_epsilon": target_epsilon, "target_delta": target_delta}
+        target: dict[str, Any] = {"target_epsilon": target_epsilon, "target_delta": target_delta}
         private = engine.make_private_with_epsilon(model, optimizer, loader, **target, epochs=int(epochs))
     if private[2].batches_a_step > 1:
         raise ValueError(

@@ -131,6 +131,8 @@ class TrainingRun:
 
     def augmented(self, batch: MicroBatch, values: Any) -> Any:
         """Returns the rows that the model sees of a batch; a step that comes again draws the same ones."""
+        if self.plan.units.transform is None:
+            return values
         device = next(iter(self.gradients.parameters.values())).device
         place = ("transform", batch.step, batch.part, distributed.rank())
         with self.noise.global_draws(*place, device=device):
@@ -201,9 +203,11 @@ class TrainingRun:
         if is_mean and count > largest_batch(self.plan.batches.batch_size):
             raise ValueError(f"a mean over {count} examples is not charged for: use loss_reduction='sum'")
         cotangents = tree_map(
-            lambda output: torch.zeros_like(output)
-            if output.grad is None
-            else output.grad * (len(output) if is_mean else 1),
+            lambda output: (
+                torch.zeros_like(output)
+                if output.grad is None
+                else output.grad * (len(output) if is_mean else 1)
+            ),
             outputs,
         )
         if self.loss is not None and batch.indices:

@@ -50,7 +50,9 @@ class Units:
         if self.rows_per_unit is not None:
             checks.count("rows_per_unit", self.rows_per_unit, at_least=1, at_most=10**4)
             if self.transform is not None:
-                raise ValueError("transform must be None with units: what is clipped together is one or the other")
+                raise ValueError(
+                    "transform must be None with units: what is clipped together is one or the other"
+                )
 
     @property
     def per_unit(self) -> int:
@@ -67,7 +69,9 @@ class Units:
         if self.units is None:
             return replace(self, count=rows)
         given = dataset[self.units] if isinstance(self.units, str) else self.units
-        names = given.tolist() if hasattr(given, "tolist") else list(checks.instance("units", given, Sequence))
+        names = (
+            given.tolist() if hasattr(given, "tolist") else list(checks.instance("units", given, Sequence))
+        )
         if len(names) != rows:
             raise ValueError(f"units must name the unit of each of the {rows} rows, got {len(names)} names")
         members: dict[int | str, list[int]] = {}
@@ -109,8 +113,7 @@ class Units:
 
         The batch is a tuple or a list whose first entry is what the transform takes.
         """
-        if self.transform is None:
-            return values
+        assert self.transform is not None
         if not isinstance(values, list | tuple) or not isinstance(values[0], Tensor):
             raise ValueError(
                 f"with transform, the loader must give (inputs, ...), got {type(values).__name__}"

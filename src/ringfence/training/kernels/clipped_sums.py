@@ -194,7 +194,7 @@ class Products(Contribution):
 
     ``left`` (n, O, \\*places) are the gradients of its output, ``right`` (n, C, \\*size) is its input. A
     matrix that is applied at T positions is a convolution whose window is one position wide. Where an example
-    has several rows, ``per_unit``, they lie one after the other, and its gradient is their sum. Factors in half
+    has several rows, ``per_unit``, they follow one another, and its gradient is their sum. Factors in half
     precision give sums in float32, of products that are accumulated in float32. The extra memory of a sum is
     small, and does not grow with n.
 
@@ -229,10 +229,10 @@ class Products(Contribution):
         """
         if not self.left.numel() or not self.right.numel():
             return torch.zeros(self._shape, dtype=self._dtype, device=self.right.device)
-        fused = self._fused()
+        fused = self.fused()
         if fused is not None:
             total: Tensor = fused.convolution_sum_cuda(
-                self.left, self.right, self._geometry(fused), limit, weights, self.per_unit
+                self.left, self.right, self.geometry(fused), limit, weights, self.per_unit
             )
             return total
         right, dtype = self.right, self._dtype
@@ -264,11 +264,9 @@ class Products(Contribution):
         left, right, window, places = self.left, self.right, self.window, self._places
         if not left.numel() or not right.numel():
             return torch.zeros(len(right) // self.per_unit, dtype=torch.float64, device=right.device)
-        fused = self._fused()
+        fused = self.fused()
         if fused is not None:
-            squares: Tensor = fused.convolution_squares_cuda(
-                left, right, self._geometry(fused), self.per_unit
-            )
+            squares: Tensor = fused.convolution_squares_cuda(left, right, self.geometry(fused), self.per_unit)
             return squares
         if self._is_outer():  # an outer product is as long as its two vectors, multiplied
             norms = row_lengths(left.flatten(1)) * row_lengths(window.patches(right).flatten(1))
@@ -308,14 +306,14 @@ class Products(Contribution):
         """Whether an example's gradient is one outer product, because the window takes one place."""
         return self.window.groups == 1 and self._places == 1
 
-    def _geometry(self, fused: Any) -> Any:
+    def geometry(self, fused: Any) -> Any:
         """The window as the kernels take it: in two dimensions, or a point whatever the dimensions."""
         flat = POINT if self.window.is_point else self.window
         settings = ((1, flat.kernel), (1, flat.stride), (0, flat.padding), (1, flat.dilation))
         sides = ((default, *setting)[-2:] for default, setting in settings)
         return fused.Geometry(*sides, self.window.groups, self.window.is_point)
 
-    def _fused(self) -> Any:
+    def fused(self) -> Any:
         """The module of the kernels that do the work on a GPU, or None."""
         if not self.right.is_cuda or not _HAS_TRITON or self._places == 1:
             return None
@@ -340,7 +338,8 @@ class Products(Contribution):
         """(m rows, groups, k, L) as (m, groups, k, rows L): the places of an example's rows side by side."""
         if self.per_unit == 1:
             return factors
-        return factors.unflatten(0, (-1, self.per_unit)).movedim(1, 3).flatten(3)
+        joined: Tensor = factors.unflatten(0, (-1, self.per_unit)).movedim(1, 3).flatten(3)
+        return joined
 
     def _unclamped(self, left: Tensor, right: Tensor) -> Tensor:
         """One ordinary weight gradient."""
@@ -473,10 +472,12 @@ class Together(Contribution):
         return Together(tuple(part.some(examples) for part in self.parts), count, self.shape)
 
     def _formed(self) -> Iterator[tuple[slice, Tensor]]:
+        return ((at, self.some(at).rows()) for at in self._stretches())
+
+    def _stretches(self) -> Iterator[slice]:
+        """Which examples are formed together."""
         length = max(1, _FORMED_ENTRIES // max(1, self.shape.numel()))
-        for start in range(0, self.examples, length):
-            at = slice(start, start + length)
-            yield at, self.some(at).rows()
+        return (slice(start, start + length) for start in range(0, self.examples, length))
 
 
 def add_uses(parts: Iterable[Contribution], examples: int, shape: torch.Size) -> Contribution:

@@ -72,11 +72,7 @@ class ExampleGradients:
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        memory_budget: int | None = None,
-        rows: int | None = None,
-        per_unit: int = 1,
+        self, model: nn.Module, memory_budget: int | None = None, rows: int | None = None, per_unit: int = 1
     ) -> None:
         self.model, self.rows, self.per_unit = model, rows, per_unit
         self._given = (

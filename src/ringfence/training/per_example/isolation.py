@@ -73,9 +73,9 @@ class DisagreementError(Exception):
 class Tape:
     """Watches the layers of one pass over ``examples`` rows, of which each unit has ``per_unit``.
 
-    No row sees another. The contributions are those of units: what is clipped as a whole. ``receive`` is called with the contributions of each layer, in the order of the backward pass. ``uses``
-    counts how often the pass used each parameter. ``asked`` says whether the model's code asked something of
-    an example.
+    No row sees another. The contributions are those of units: what is clipped as a whole. ``receive`` is
+    called with the contributions of each layer, in the order of the backward pass. ``uses`` counts how often
+    the pass used each parameter. ``asked`` says whether the model's code asked something of an example.
     """
 
     def __init__(self, inputs: Inputs, per_unit: int = 1) -> None:
@@ -214,7 +214,10 @@ class Rule:
     """How a known layer is called for all examples at once, from the code that sees one example.
 
     ``name`` is the layer's, and ``trained`` has the names of its trained parameters: its own and the model's.
+    ``names`` are those that the rule knows, where it does not know all.
     """
+
+    names: frozenset[str] = frozenset()
 
     def __init__(self, name: str, layer: nn.Module, trained: dict[str, str]) -> None:
         self.name, self.trained = name, trained
@@ -251,6 +254,7 @@ class RowRule(Rule):
     that the layer is a matrix product, which autocast takes in half precision.
     """
 
+    names = frozenset({"weight", "bias"})
     pointwise = False
     multiplies = False
 

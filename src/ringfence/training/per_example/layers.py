@@ -17,11 +17,21 @@ from torch.nn.utils.parametrize import is_parametrized
 from torch.nn.utils.spectral_norm import SpectralNorm
 
 from ringfence.training.kernels import normalisation
-from ringfence.training.kernels.clipped_sums import Contribution, Products, Rows, Window, Words, summed, unit_sums
+from ringfence.training.kernels.clipped_sums import (
+    Contribution,
+    Products,
+    Rows,
+    Window,
+    Words,
+    summed,
+    unit_sums,
+)
 from ringfence.training.kernels.normalisation import group_norm_rows, layer_norm_rows
+from ringfence.training.kernels.standardised import Standardised
 from ringfence.training.per_example.attention import Attention
 from ringfence.training.per_example.isolation import RowRule, Rule, SteppedRule
 from ringfence.training.per_example.recurrent import Recurrent
+from ringfence.training.standardised import StandardisedConv2d
 
 # how many dimensions inputs with rows have; others would be read without rows
 _DIMENSIONS: dict[type[nn.Module], tuple[int, ...]] = {
@@ -89,6 +99,22 @@ class Convolution(RowRule):
         parts: dict[str, Contribution] = {"weight": product}
         if self.layer.bias is not None:
             parts["bias"] = Rows(unit_sums(summed(gradient, *self._places), units))
+        return parts
+
+
+class StandardisedConvolution(Convolution):
+    """``StandardisedConv2d``: the gradient that is clipped is that by its weight before standardising."""
+
+    names = frozenset({"weight", "bias", "gain"})
+
+    def contributions(self, units: int, gradient: Tensor, x: Tensor) -> dict[str, Contribution]:
+        parts = super().contributions(units, gradient, x)
+        directions, rates = self.layer.directions()
+        shape = self.layer.weight.shape
+        by_weight = Standardised((parts["weight"],), units, shape, directions, rates * self.layer.gain)
+        parts["weight"] = by_weight
+        if "gain" in self.trained:
+            parts["gain"] = Rows(by_weight.along)
         return parts
 
 
@@ -216,6 +242,7 @@ def is_frozen(layer: nn.Module) -> bool:
 
 _RULES: tuple[tuple[type[nn.Module], type[Rule]], ...] = (
     (nn.Linear, Linear),
+    (StandardisedConv2d, StandardisedConvolution),
     *((kind, Convolution) for kind in (nn.Conv1d, nn.Conv2d, nn.Conv3d)),
     (nn.Embedding, Embedding),
     (nn.EmbeddingBag, EmbeddingBag),
@@ -276,7 +303,7 @@ def known_layers(model: nn.Module) -> dict[str, Rule]:
         covered = (f"{name}." if name else "") if whole else covered
         own = layer.named_parameters(recurse=whole, remove_duplicate=False)
         trained = {own: names[id(parameter)] for own, parameter in own if parameter.requires_grad}
-        if rule is not None and (stepped or trained.keys() <= {"weight", "bias"}):
+        if rule is not None and trained.keys() <= (rule.names or trained.keys()):
             known[name] = rule(name, layer, trained)
     return known
 

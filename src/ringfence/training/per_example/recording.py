@@ -24,11 +24,7 @@ class RecordedGradients(ExampleGradients):
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        memory_budget: int | None = None,
-        rows: int | None = None,
-        per_unit: int = 1,
+        self, model: nn.Module, memory_budget: int | None = None, rows: int | None = None, per_unit: int = 1
     ) -> None:
         super().__init__(model, memory_budget, rows, per_unit)
         self.not_recorded_because: str | None = None
