@@ -7,7 +7,8 @@ An example's output depends on that example alone, and nothing is changed in pla
 import torch
 from torch import Tensor, nn
 
-from ringfence import StandardisedConv2d, checks
+from ringfence import checks
+from ringfence.training.standardised import StandardisedConv2d
 
 _GROUPS = 16
 

@@ -5,7 +5,7 @@
 
 Weights are standardised, normalisation is by groups, each example has several augmentations whose gradients
 are averaged before the clip, and weights are averaged over steps. A run stops after ``--minutes`` and goes on
-with ``--resume`` and the same settings. The folder then holds the run (run.ckpt and its journal), the averaged
+with ``--resume`` and the same settings. The folder then holds the run (run.ckpt and its journal), averaged
 weights, and a curve of accuracies on the test images. The settings are the paper's, not chosen on these data.
 """
 

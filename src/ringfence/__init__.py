@@ -55,7 +55,6 @@ if _typing.TYPE_CHECKING:
     from ringfence.training.clipping import Scale as Scale
     from ringfence.training.engine.engine import PrivacyEngine as PrivacyEngine
     from ringfence.training.probe import LinearProbe as LinearProbe
-    from ringfence.training.standardised import StandardisedConv2d as StandardisedConv2d
     from ringfence.training.tune import tune as tune
 
 __version__ = "0.6.0"

@@ -14,7 +14,7 @@ class StandardisedConv2d(nn.Conv2d):
     much as ``nn.Conv2d``.
 
     >>> layer = StandardisedConv2d(3, 8, 3, padding=1)
-    >>> layer(torch.ones(2, 3, 4, 4)).shape, round(float(layer.directions()[0][0].norm()), 3)
+    >>> layer(torch.ones(2, 3, 4, 4)).shape, round(layer.directions()[0][0].norm().item(), 3)
     (torch.Size([2, 8, 4, 4]), 1.0)
     """
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
-import ringfence as rf
 from ringfence.training.per_example.gradients import ExampleGradients
 from ringfence.training.per_example.layers import rule_of
+from ringfence.training.standardised import StandardisedConv2d
 from tests.training.per_example.alone import agree, drawn, words
 
 pytestmark = [
@@ -40,9 +40,9 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], Tensor]] = {
     ),
     "convolution, same": (lambda: nn.Conv2d(2, 4, 3, padding="same", dilation=2), drawn(4, 2, 6, 6)),
     "convolution, valid": (lambda: nn.Conv2d(2, 4, 1, padding="valid"), drawn(4, 2, 6, 6)),
-    "standardised convolution": (lambda: rf.StandardisedConv2d(2, 4, 3), drawn(4, 2, 6, 6)),
+    "standardised convolution": (lambda: StandardisedConv2d(2, 4, 3), drawn(4, 2, 6, 6)),
     "standardised convolution, everything": (
-        lambda: rf.StandardisedConv2d(2, 4, (3, 2), stride=2, padding=(1, 2), groups=2, bias=False, eps=0.5),
+        lambda: StandardisedConv2d(2, 4, (3, 2), stride=2, padding=(1, 2), groups=2, bias=False, eps=0.5),
         drawn(4, 2, 6, 6),
     ),
     "convolution in one dimension": (lambda: nn.Conv1d(2, 4, 3), drawn(4, 2, 6)),

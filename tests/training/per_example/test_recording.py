@@ -11,6 +11,7 @@ import ringfence as rf
 from experiments.networks import wide_resnet_16_4
 from ringfence.training.per_example.gradients import ExampleGradients
 from ringfence.training.per_example.recording import RecordedGradients
+from ringfence.training.standardised import StandardisedConv2d
 from tests.training.per_example.alone import drawn, gradients_alone, seeded, words
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
@@ -57,9 +58,9 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Tensor]] = {
     "wide residual": (wide_resnet_16_4, drawn(12, 3, 32, 32)),
     "standardised": (
         lambda: nn.Sequential(
-            rf.StandardisedConv2d(16, 32, 3, padding=1, groups=2),
+            StandardisedConv2d(16, 32, 3, padding=1, groups=2),
             nn.Tanh(),
-            rf.StandardisedConv2d(32, 24, 3, 2),
+            StandardisedConv2d(32, 24, 3, 2),
             nn.Flatten(),
             nn.Linear(216, 5),
         ),
