@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ringfence import checks
+from ringfence.training.standardised import StandardisedConv2d
 
 _GROUPS = 16
 
@@ -30,6 +31,30 @@ def wide_resnet_16_4(classes: int = 10, channels: int = 3) -> nn.Module:
     first = _convolution(checks.count("channels", channels, at_least=1), 16)
     last = nn.Linear(256, checks.count("classes", classes, at_least=1))
     return nn.Sequential(first, *stages, nn.GroupNorm(_GROUPS, 256), nn.ReLU(), _ImageMean(), last)
+
+
+def standardised_wide_resnet(depth: int = 16, width: int = 4, classes: int = 10) -> nn.Module:
+    """The wide residual network that De et al. 2022 train privately on CIFAR-10: weights are standardised.
+
+    ReLU comes before the normalisation, and projections have one of their own.
+
+    >>> standardised_wide_resnet(depth=10, width=1)(torch.zeros(2, 3, 8, 8)).shape
+    torch.Size([2, 10])
+    """
+    if (depth - 4) % 6:
+        raise ValueError(f"depth must be 4 plus a multiple of 6, got {depth}")
+    layers: list[nn.Module] = [StandardisedConv2d(3, 16, 3, padding=1)]
+    wide = 16
+    for stage in range(3):
+        for block in range((depth - 4) // 6):
+            wider = 16 * width * 2**stage
+            layers.append(
+                _StandardisedBlock(wide, wider, stride=2 if stage and not block else 1, first=not block)
+            )
+            wide = wider
+    return nn.Sequential(
+        *layers, nn.ReLU(), nn.GroupNorm(_GROUPS, wide), _ImageMean(), nn.Linear(wide, classes)
+    )
 
 
 def tanh_cnn(classes: int = 10, channels: int = 3, size: int = 32) -> nn.Module:
@@ -83,6 +108,30 @@ class _Block(nn.Module):
         inner = torch.relu(self.second_norm(self.first(active)))
         straight = images if self.shortcut is None else self.shortcut(active)
         total: Tensor = straight + self.second(inner)
+        return total
+
+
+class _StandardisedBlock(nn.Module):
+    """x + branch(x), with x projected in the ``first`` block of a stage."""
+
+    def __init__(self, wide: int, wider: int, stride: int, first: bool) -> None:
+        super().__init__()
+        self.branch = nn.Sequential(
+            nn.ReLU(),
+            nn.GroupNorm(_GROUPS, wide),
+            StandardisedConv2d(wide, wider, 3, stride, padding=1),
+            nn.ReLU(),
+            nn.GroupNorm(_GROUPS, wider),
+            StandardisedConv2d(wider, wider, 3, padding=1),
+        )
+        self.shortcut = nn.Sequential(
+            nn.ReLU(), nn.GroupNorm(_GROUPS, wide), StandardisedConv2d(wide, wider, 1, stride)
+        )
+        if not first:
+            self.shortcut = nn.Sequential()
+
+    def forward(self, images: Tensor) -> Tensor:
+        total: Tensor = self.shortcut(images) + self.branch(images)
         return total
 
 

@@ -22,6 +22,10 @@ APART = (
     "Every sentence above holds only if the code that puts batches together treats examples apart, and if "
     "the loss does: an example's part of it must depend on that example alone."
 )
+UNITS = (
+    "A record is a whole unit, such as a person: every sentence above is about one unit and all its rows, as "
+    "far as units names the unit of each row rightly."
+)
 SEED = "A seed was given: every sentence above holds only against those who do not know that seed."
 
 FLOATS = (
@@ -54,6 +58,7 @@ def assumptions(
     *,
     size_given: bool,
     seed_given: bool,
+    units_given: bool = False,
     secure: bool,
     estimator: bool = False,
     classes_given: bool = True,
@@ -77,6 +82,7 @@ def assumptions(
         (PROJECTION, projection_given),
         (WEIGHTS, weights_given),
         (APART, loops),
+        (UNITS, units_given),
         (SEED, seed_given),
         (FLOATS, not secure),
         (OUTSIDE, estimator),

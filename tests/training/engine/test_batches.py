@@ -19,6 +19,7 @@ import ringfence as rf
 from ringfence.noise import Noise
 from ringfence.training.engine.batches import Batches, MicroBatch
 from ringfence.training.engine.run import PrivateLoader
+from ringfence.training.engine.units import Units
 from tests.training.engine.runs import CLIP, LAW, network
 
 DATA = TensorDataset(torch.arange(20.0), torch.arange(20))
@@ -29,10 +30,11 @@ def loader(batches: Any, start: int = 0, **options: Any) -> tuple[PrivateLoader,
     heard: list[MicroBatch] = []
     noise = Noise(7)
     run: Any = SimpleNamespace(
-        plan=SimpleNamespace(batches=batches),
+        plan=SimpleNamespace(batches=batches, units=Units()),
         noise=noise,
         begin=lambda: (start, noise),
         announce=lambda batch, _: heard.append(batch),
+        augmented=lambda _, values: values,
     )
     return PrivateLoader(DataLoader(DATA, batch_size=4, **options), run), heard
 

@@ -47,7 +47,8 @@ def gradients_alone(model: nn.Module, inputs: Inputs, cotangents: list[Tensor]) 
 def agree(make: Callable[[], nn.Module], *args: Tensor, **kwargs: Any) -> ExampleGradients:
     """Asserts that fused sums are those of examples alone, in float64, and that no example adds too much.
 
-    With slopes a million times as steep every example is clipped.
+    With slopes a million times as steep every example is clipped. Rows of one unit, all of them
+    or two each, are clipped as one.
     """
     model = seeded(make).double()
     inputs: Inputs = mapped(lambda x: x.double() if x.is_floating_point() else x, (args, kwargs))
@@ -65,6 +66,14 @@ def agree(make: Callable[[], nn.Module], *args: Tensor, **kwargs: Any) -> Exampl
             theirs = clip(factor * alone).sum(dim=0)
             error = float((ours - theirs).abs().max())
             assert error <= (1e-5 if clip.looks_at == "length" else 1e-6) * clip.largest, (clip, factor)
+    for count, per_unit in {(len(alone), len(alone)), (len(alone) // 2 * 2, 2)} - {(0, 2)}:
+        some, slopes = mapped(lambda x: x[:count], inputs), [each[:count] for each in cotangents]  # noqa: B023
+        together = alone[:count].unflatten(0, (-1, per_unit)).sum(dim=1)
+        units = ExampleGradients(model, per_unit=per_unit)
+        for clip in (rf.Clamp(0.1 * scale), norms[0]):
+            units.forward(some)
+            ours, theirs = units.clipped_sum(some, slopes, clip), clip(together).sum(dim=0)
+            assert float((ours - theirs).abs().max()) <= 1e-5 * clip.largest, (clip, per_unit)
     bounded(seeded(make), *args, **kwargs)
     return gradients
 

@@ -44,7 +44,7 @@ def test_the_budget_counts_activations_and_gradients_that_are_formed() -> None:
     counts = []
     for gradients in (small, large):
         slopes = torch.ones_like(gradients.forward(inputs))
-        counts.append([len(rows) for _, rows in gradients.each(inputs, slopes)])
+        counts.append([len(rows) for rows in gradients.each(inputs, slopes)])
         assert max(counts[-1]) * 3 * 4 * gradients.size <= (1 << 16) / 4
     assert small._at_once(inputs) > large._at_once(inputs)
     assert max(counts[0]) > max(counts[1])
@@ -150,7 +150,10 @@ def test_where_torch_func_stops_examples_go_one_after_the_other() -> None:
     slopes = drawn(*outputs.shape)
     wanted = clip(gradients_alone(model, inputs, [slopes])).sum(dim=0)
     assert torch.allclose(gradients.clipped_sum(inputs, slopes, clip), wanted, atol=1e-6)
-    assert [at for at, _ in gradients.each(inputs, slopes)] == [slice(i, i + 1) for i in range(6)]
+    assert len(list(gradients.each(inputs, slopes))) == 6
+    gradients.per_unit = 3
+    units = gradients_alone(model, inputs, [slopes]).view(2, 3, -1).sum(dim=1)
+    assert torch.allclose(gradients.clipped_sum(inputs, slopes, clip), clip(units).sum(dim=0), atol=1e-6)
     model.counts = True  # torch.func refuses it too, by a message of its own
     with pytest.raises(ValueError, match="'seen' is changed by a forward pass"):
         ExampleGradients(model).forward(inputs)

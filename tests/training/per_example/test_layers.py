@@ -10,6 +10,7 @@ from torch.nn.utils import parametrizations
 
 from ringfence.training.per_example.gradients import ExampleGradients
 from ringfence.training.per_example.layers import rule_of
+from ringfence.training.standardised import StandardisedConv2d
 from tests.training.per_example.alone import agree, drawn, words
 
 pytestmark = [
@@ -39,6 +40,11 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], Tensor]] = {
     ),
     "convolution, same": (lambda: nn.Conv2d(2, 4, 3, padding="same", dilation=2), drawn(4, 2, 6, 6)),
     "convolution, valid": (lambda: nn.Conv2d(2, 4, 1, padding="valid"), drawn(4, 2, 6, 6)),
+    "standardised convolution": (lambda: StandardisedConv2d(2, 4, 3), drawn(4, 2, 6, 6)),
+    "standardised convolution, everything": (
+        lambda: StandardisedConv2d(2, 4, (3, 2), stride=2, padding=(1, 2), groups=2, bias=False, eps=0.5),
+        drawn(4, 2, 6, 6),
+    ),
     "convolution in one dimension": (lambda: nn.Conv1d(2, 4, 3), drawn(4, 2, 6)),
     "convolution in three dimensions": (lambda: nn.Conv3d(2, 3, 2), drawn(4, 2, 3, 3, 3)),
     "linear": (lambda: nn.Linear(4, 3), drawn(5, 4)),
@@ -407,7 +413,6 @@ def copied(reason: str, *names: str) -> dict[str, str]:
 LAST, USED = ("last.weight", "last.bias"), "Linear has a parameter that is used elsewhere"
 MASKS = ("own", "shared", "none")
 ATTENTION = ("in_proj_bias", "out_proj.weight", "out_proj.bias")
-ROWS = "Conv1d is called with several rows for one example"
 SHARED = "is called several times in one pass, or shares a parameter"
 HARMLESS = ("tied", "twice", "unused", "frozen")
 USES: dict[str, tuple[Callable[[], nn.Module], Tensor, dict[str, str]]] = {
@@ -453,11 +458,7 @@ USES: dict[str, tuple[Callable[[], nn.Module], Tensor, dict[str, str]]] = {
     "a row of positions that all share": (lambda: Positions((1, 7)), words(6, 7), {}),
     "fixed positions that all share": (Fixed, drawn(5, 7, 3), {}),
     "words in and out": (Writing, words(5, 3), {}),
-    "several rows for one example": (
-        Folded,
-        drawn(4, 2, 4, 3),
-        copied(ROWS, "filters.weight", "filters.bias"),
-    ),
+    "several rows for one example": (Folded, drawn(4, 2, 4, 3), {}),
     "a sequence": (in_sequence, drawn(4, 2, 5, 5), {"5.weight": "PReLU is not known"}),
     "a sequence with hooks": (listened_to, drawn(5, 4), {}),
     "a sequence of one dimension": (Squeezing, drawn(5, 4), {}),

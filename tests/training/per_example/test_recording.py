@@ -11,6 +11,7 @@ import ringfence as rf
 from experiments.networks import wide_resnet_16_4
 from ringfence.training.per_example.gradients import ExampleGradients
 from ringfence.training.per_example.recording import RecordedGradients
+from ringfence.training.standardised import StandardisedConv2d
 from tests.training.per_example.alone import drawn, gradients_alone, seeded, words
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
@@ -55,25 +56,37 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Tensor]] = {
         drawn(12, 6, 8),
     ),
     "wide residual": (wide_resnet_16_4, drawn(12, 3, 32, 32)),
+    "standardised": (
+        lambda: nn.Sequential(
+            StandardisedConv2d(16, 32, 3, padding=1, groups=2),
+            nn.Tanh(),
+            StandardisedConv2d(32, 24, 3, 2),
+            nn.Flatten(),
+            nn.Linear(216, 5),
+        ),
+        drawn(12, 16, 8, 8),
+    ),
 }
 
 
 @on_gpu
 @pytest.mark.filterwarnings("ignore:Mismatch dtype")  # torch's own, about its RMSNorm under autocast
 @pytest.mark.parametrize("half", [False, True], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("per_unit", [1, 3])
 @pytest.mark.parametrize("name", MODELS)
-def test_sums_on_a_gpu(name: str, half: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sums_on_a_gpu(name: str, per_unit: int, half: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     make, inputs = MODELS[name]
     model = seeded(make).cuda()
     exact = seeded(make).double()
     given = ((inputs.double() if inputs.is_floating_point() else inputs,), {})
     slopes = drawn(*exact(*given[0]).shape)
-    alone = gradients_alone(exact, given, [slopes.double()])
+    alone = gradients_alone(exact, given, [slopes.double()]).unflatten(0, (-1, per_unit)).sum(dim=1)
     scale = float(alone.abs().max())
     every = {}
     for clip in (rf.Clamp(0.1 * scale), rf.Norm(0.5 * scale), rf.Norm(0.5 * scale, each=0.1 * scale)):
-        fused, recorded = ExampleGradients(model, rows=16), RecordedGradients(model, rows=16)
+        kinds = (ExampleGradients, RecordedGradients)
+        fused, recorded = (kind(model, rows=15, per_unit=per_unit) for kind in kinds)
         for gradients in (fused, recorded, recorded, recorded, recorded):
             some = ((inputs.cuda().clone(),), {})
             with torch.autocast("cuda", torch.bfloat16, enabled=half):

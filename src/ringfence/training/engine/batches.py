@@ -19,16 +19,17 @@ from ringfence.mechanisms.base import Mechanism
 from ringfence.noise import Noise, Place
 from ringfence.training import distributed
 from ringfence.training.clipping import Clip, secure_sensitivity
+from ringfence.training.engine.units import Units
 from ringfence.training.target import Target
 
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Examples that go through the model together."""
+    """Units that go through the model together."""
 
     step: int
     part: int  # the number of this micro-batch in its step, counted from 0
-    indices: tuple[int, ...]
+    indices: tuple[int, ...]  # of units
     last: bool  # True for the last part of a step, after which the step is released
 
 
@@ -38,7 +39,8 @@ class Batches:
 
     "full" takes every example in every step, ``batch_size`` at a time. "poisson" takes each with probability
     batch_size / public_size, independently of the others, so that a batch may be empty. ``count`` is the
-    number of examples, and ``public_size`` the same as far as it is public.
+    number of examples, and ``public_size`` the same as far as it is public. A Poisson sample comes in as many
+    parts as are needed for at most ``at_once`` examples each, nearly always; None makes one.
 
     Guarantee: which examples are in the Poisson sample of a step depends on the key of the noise, on the step
     and on nothing else. Each example's probability is at most the sampling rate that is accounted for, and
@@ -55,6 +57,7 @@ class Batches:
     count: int
     batch_size: int
     public_size: float
+    at_once: int | None = None
 
     def __post_init__(self) -> None:
         if self.is_full:
@@ -87,18 +90,28 @@ class Batches:
     @property
     def rows(self) -> int:
         """How many examples of this process's share go through the model together, nearly always."""
-        if self.is_full:
-            return self.batch_size
+        return self.batch_size if self.is_full else 8 * math.ceil(self._most / self._parts / 8)
+
+    @property
+    def _most(self) -> float:
+        """The number of examples that this process's share of a sample nearly always stays below."""
         share = self.batch_size / distributed.world_size()
-        return 8 * math.ceil((share + 2.5 * math.sqrt(share)) / 8)
+        return share + 2.5 * math.sqrt(share)
+
+    @property
+    def _parts(self) -> int:
+        """The number of parts of a Poisson sample."""
+        return 1 if self.at_once is None else math.ceil(self._most / self.at_once)
 
     def of_step(self, step: int, noise: Noise) -> list[MicroBatch]:
         """Returns this process's share of a step: at least one micro-batch, which may be empty."""
-        if not self.is_full:
-            return [MicroBatch(step, 0, self.draw(noise, "sample", step), last=True)]
-        mine = range(distributed.rank(), self.count, distributed.world_size())
-        starts = range(0, max(1, len(mine)), self.batch_size)
-        parts = [tuple(mine[start : start + self.batch_size]) for start in starts]
+        if self.is_full:
+            mine = range(distributed.rank(), self.count, distributed.world_size())
+            starts = range(0, max(1, len(mine)), self.batch_size)
+            parts = [tuple(mine[start : start + self.batch_size]) for start in starts]
+        else:
+            sample = self.draw(noise, "sample", step)
+            parts = [sample[part :: self._parts] for part in range(self._parts)]
         return [MicroBatch(step, i, part, i == len(parts) - 1) for i, part in enumerate(parts)]
 
     def draw(self, noise: Noise, *place: Place) -> tuple[int, ...]:
@@ -175,6 +188,7 @@ class RunPlan:
     loss_reduction: str
     auxiliary_batches: int
     secure: bool
+    units: Units
 
     @classmethod
     def of(
@@ -189,21 +203,27 @@ class RunPlan:
         loss_reduction: str = "mean",
         auxiliary_batches: int = 0,
         secure: bool = False,
+        units: Units | None = None,
+        micro_batch_size: int | None = None,
     ) -> "RunPlan":
         """Returns the plan for the examples of a loader. ``rounding`` is the relative error of one operation.
 
         A mean loss divides each example's gradient by n: three roundings that another n would make
-        differently, for n examples.
+        differently, for n examples; where there are several rows to a unit, one more.
         """
-        loader, count, batch_size = checked_loader(loader)
+        loader, rows, batch_size = checked_loader(loader)
+        units = (Units() if units is None else units).of(loader.dataset, rows)
+        count = units.count
         size = float(checks.positive("public_size", count if public_size is None else public_size))
         sensitivity = Sensitivity.of(clip.sensitivity)
         if loss_reduction == "mean":
-            sensitivity = sensitivity.times(1 + 2 * 4 * largest_batch(batch_size) * rounding)
+            roundings = 4 if units.per_unit == 1 else 5
+            sensitivity = sensitivity.times(1 + 2 * roundings * largest_batch(batch_size) * rounding)
         if secure:
             sensitivity = secure_sensitivity(sensitivity, count, size)
-        batches = Batches(sampling, count, batch_size, size)
-        return cls(loader, batches, mechanism, clip, sensitivity, loss_reduction, auxiliary_batches, secure)
+        batches = Batches(sampling, count, batch_size, size, micro_batch_size)
+        how = (loss_reduction, auxiliary_batches, secure, units)
+        return cls(loader, batches, mechanism, clip, sensitivity, *how)
 
     def settings(self) -> dict[str, Any]:
         """Returns what a run that goes on must share with the one that was saved, in plain data."""
@@ -217,6 +237,7 @@ class RunPlan:
             "clip": repr(self.clip),
             "loss_reduction": self.loss_reduction,
             "auxiliary_batches": self.auxiliary_batches,
+            **({} if self.units.are_rows else {"rows_per_unit": self.units.per_unit}),
         }
 
     def account(self) -> Account:
@@ -233,9 +254,8 @@ class RunPlan:
             account.spent = steps * account.failure_probability
         return account.privacy_loss().drawn_securely(steps * numbers * self.secure)
 
-    def for_target(self, target: Target, numbers: int, epochs: int) -> "RunPlan":
-        """Returns the plan with the smallest sigma with which ``epochs`` epochs meet the target."""
-        steps = checks.count("epochs", epochs, at_least=1, at_most=10**6) * self.batches.steps_an_epoch
+    def for_target(self, target: Target, numbers: int, steps: int) -> "RunPlan":
+        """Returns the plan with the smallest sigma with which so many steps meet the target."""
 
         def law(plan: RunPlan) -> Mechanism:
             return target.law(

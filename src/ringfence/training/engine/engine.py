@@ -28,6 +28,7 @@ from ringfence.training.engine.run import (
     StepReport,
     TrainingRun,
 )
+from ringfence.training.engine.units import Transform, Units
 from ringfence.training.information import FisherTracking
 from ringfence.training.jacobian import Loss
 from ringfence.training.per_example.gradients import ExampleGradients
@@ -55,6 +56,15 @@ class PrivacyEngine:
     per-instance cost (``SampledAccountant``); with 0 a sampled step is charged with what holds for every
     dataset. ``on_step`` receives a ``StepReport`` after each step. ``memory_budget`` is the number of bytes
     for the gradients of a chunk of examples; None means 1 GiB, or three quarters of what is free on a GPU.
+
+    Units. With ``augmentations`` K the loader gives K rows of each example, on the model's device, of which
+    ``transform`` has changed the inputs: a function of a batch that treats rows apart, such as random crops.
+    With ``units``, an integer or string for each row of the dataset, or the name of its column, a unit is all
+    rows of the same name, such as a person and all her records. A step takes at most ``rows_per_unit`` of
+    them, in turn. Batches, sampling and ``public_size`` then count units, and so does every account. The
+    gradient of a unit is the sum over its rows divided by K or ``rows_per_unit``, and that is clipped; the
+    loss in your loop is still the mean or the sum over rows. With ``micro_batch_size`` a Poisson sample comes
+    in parts of at most so many units, nearly always: call ``optimizer.step()`` after each, as with "full".
 
     Speed. The model runs under vmap, so that its code sees one example whatever the batch. Known layers take
     all examples at once and add up their clipped sums themselves, at about the cost of ordinary training.
@@ -104,6 +114,11 @@ class PrivacyEngine:
         fisher_every: int = 0,
         fisher_kind: InformationNorm = "spectral",
         auxiliary_batches: int = 0,
+        augmentations: int = 1,
+        transform: Transform | None = None,
+        units: Any = None,
+        rows_per_unit: int | None = None,
+        micro_batch_size: int | None = None,
         on_step: Callable[[StepReport], None] | None = None,
         memory_budget: int | None = None,
         cuda_graphs: bool = False,
@@ -123,6 +138,20 @@ class PrivacyEngine:
             raise ValueError(
                 f"auxiliary_batches must be 0, or at least 2 with sampling 'poisson', got {auxiliary_batches}"
             )
+        self.units = Units(augmentations, transform, units, rows_per_unit)
+        if not self.units.are_rows and (fisher_every or auxiliary_batches):
+            raise ValueError(
+                "fisher_every and auxiliary_batches must be 0 with transform or units, got "
+                f"{fisher_every} and {auxiliary_batches}"
+            )
+        if micro_batch_size is not None:
+            checks.count("micro_batch_size", micro_batch_size, at_least=1)
+        if micro_batch_size is not None and sampling == "full":
+            raise ValueError(
+                f"micro_batch_size must be None with sampling 'full', got {micro_batch_size}: the loader's "
+                "batch_size is the size of its micro-batches"
+            )
+        self.micro_batch_size = micro_batch_size
         refuse_secure(secure, "seed", seed, public_size)
         self.mechanism, self.clip = mechanism, clip
         self.sampling, self.public_size, self.loss_reduction = sampling, public_size, loss_reduction
@@ -135,6 +164,7 @@ class PrivacyEngine:
         self.given_seed = None if seed is None else checks.seed(seed)
         self._noise, self.secure = Noise(seed), secure
         self._run: TrainingRun | None = None
+        self.planned_steps: int | None = None  # after how many steps the target is spent
 
     def make_private(self, model: nn.Module, optimizer: Optimizer, loader: DataLoader[Any]) -> Private:
         """Returns the three objects for the loop. Everything is checked here, before anything is released."""
@@ -148,12 +178,14 @@ class PrivacyEngine:
         *,
         target_epsilon: float,
         target_delta: float,
-        epochs: int,
+        epochs: int | None = None,
+        steps: int | None = None,
     ) -> Private:
-        """``make_private`` with the sigma found with which ``epochs`` epochs are (epsilon, delta)-private.
+        """``make_private`` with the sigma found with which so many steps are (epsilon, delta)-private.
 
-        The engine's mechanism gives the law, its bound, and a sigma to begin with. An epoch is
-        public_size / batch_size steps, rounded up, or one step with ``sampling`` "full".
+        The engine's mechanism gives the law, its bound, and a sigma to begin with. Give either ``steps``, or
+        ``epochs`` as the loader counts them: public_size / batch_size steps each, rounded up, or one with
+        ``sampling`` "full". ``planned_steps`` says how many they are; a run of fewer spends less.
 
         Guarantee: ``guarantee(target_delta).epsilon`` after that many steps is at most the target, and sigma
         is at most 0.1 % larger than it needs to be. Further steps cost more.
@@ -161,7 +193,9 @@ class PrivacyEngine:
         target = Target.asked(target_epsilon, target_delta)
         if target is None:
             raise ValueError("target_epsilon and target_delta must be given, got None")
-        return self._start(model, optimizer, loader, target, epochs)
+        if (epochs is None) == (steps is None):
+            raise ValueError(f"either epochs or steps must be given, got {epochs!r} and {steps!r}")
+        return self._start(model, optimizer, loader, target, epochs, steps)
 
     def _start(
         self,
@@ -169,7 +203,8 @@ class PrivacyEngine:
         optimizer: Optimizer,
         loader: DataLoader[Any],
         target: Target | None = None,
-        epochs: int = 1,
+        epochs: int | None = None,
+        steps: int | None = None,
     ) -> Private:
         self._noise.require_own_process()
         if self._run is not None:
@@ -184,24 +219,34 @@ class PrivacyEngine:
             loss_reduction=self.loss_reduction,
             auxiliary_batches=self.auxiliary_batches,
             secure=self.secure,
+            units=self.units,
+            micro_batch_size=self.micro_batch_size,
         )
         on_gpu = any(parameter.is_cuda for parameter in parameters)
         if self.cuda_graphs and not on_gpu:
             raise ValueError("cuda_graphs needs a model on a GPU: move it there before make_private")
         kind = RecordedGradients if self.cuda_graphs else ExampleGradients
         # on a GPU in passes of one shape
-        gradients = kind(module, self.memory_budget, plan.batches.rows if on_gpu else None)
+        per_unit = plan.units.per_unit
+        gradients = kind(
+            module, self.memory_budget, plan.batches.rows * per_unit if on_gpu else None, per_unit
+        )
         _check(gradients, optimizer, self.mechanism)
         fisher = None
         if self.loss is not None and self.fisher_every:
             refuse_random_layers(module)
             fisher = FisherTracking(self.loss, plan.batches.count, self.fisher_every, self.fisher_kind)
         if target is not None:
-            plan = plan.for_target(target, gradients.size, epochs)
+            if epochs is not None:
+                epochs = checks.count("epochs", epochs, at_least=1, at_most=10**6)
+                steps = epochs * plan.batches.steps_an_epoch
+            self.planned_steps = checks.count("steps", steps, at_least=1, at_most=10**7)
+            plan = plan.for_target(target, gradients.size, self.planned_steps)
             self.mechanism = plan.mechanism
         for value in module.state_dict().values():
             distributed.from_first(value)
         given = {"size_given": self.public_size is not None, "seed_given": self.given_seed is not None}
+        given["units_given"] = plan.units.members is not None
         self._run = run = TrainingRun(
             *(plan, gradients, optimizer),
             loss=self.loss,
@@ -304,7 +349,7 @@ def private_for_trainer(
     elif epochs is None or epochs != int(epochs):
         raise ValueError(f"target_epsilon needs a whole number of epochs and no max_steps, got {epochs}")
     else:
-        target: dict[str, float] = {"target_epsilon": target_epsilon, "target_delta": target_delta}
+        target: dict[str, Any] = {"target_epsilon": target_epsilon, "target_delta": target_delta}
         private = engine.make_private_with_epsilon(model, optimizer, loader, **target, epochs=int(epochs))
     if private[2].batches_a_step > 1:
         raise ValueError(

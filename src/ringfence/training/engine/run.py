@@ -29,7 +29,7 @@ from ringfence.training.engine.run_file import RunFile, State
 from ringfence.training.information import FisherTracking
 from ringfence.training.jacobian import Loss
 from ringfence.training.per_example.gradients import ExampleGradients
-from ringfence.training.per_example.isolation import Inputs, first_input
+from ringfence.training.per_example.isolation import Inputs, first_input, mapped
 from ringfence.training.per_example.layers import is_frozen, refuse_layers, refuse_other_parameters
 
 _LOSS_ROUNDING = 1e-3  # of the largest gradient: a loss that mixes examples is off by far more
@@ -119,6 +119,7 @@ class TrainingRun:
         self._sum: Tensor | None = None
         self._batch: tuple[MicroBatch, Any] | None = None  # what the loader handed out last
         self._output: tuple[Inputs, Any] | None = None  # what the model made of that batch
+        self._real: Tensor | None = None  # which rows of its inputs are real, where some are filled up
         self._losses: list[tuple[float, int]] = []  # mean loss and number of examples of each micro-batch
         if self.fisher is not None:
             self.fisher.forget()
@@ -126,7 +127,16 @@ class TrainingRun:
 
     def announce(self, batch: MicroBatch, values: Any) -> None:
         """Takes note of a batch that the loader hands out."""
-        self._batch, self._output = (batch, values), None
+        self._batch, self._output, self._real = (batch, values), None, None
+
+    def augmented(self, batch: MicroBatch, values: Any) -> Any:
+        """Returns the rows that the model sees of a batch; a step that comes again draws the same ones."""
+        if self.plan.units.transform is None:
+            return values
+        device = next(iter(self.gradients.parameters.values())).device
+        place = ("transform", batch.step, batch.part, distributed.rank())
+        with self.noise.global_draws(*place, device=device):
+            return self.plan.units.augmented(values, device)
 
     def forward(self, inputs: Inputs) -> Any:
         """Returns the outputs of the model in training, of which the user's loop takes the loss."""
@@ -137,13 +147,21 @@ class TrainingRun:
         batch, _ = self._batch
         self._require_due(batch)
         args, kwargs = inputs
+        units = self.plan.units
+        count = len(units.rows(batch.indices, batch.step)) * units.augmentations
         for name, value in (*enumerate(args), *kwargs.items()):
-            if len(value) != len(batch.indices):
-                raise ValueError(f"input {name} has {len(value)} rows, the batch {len(batch.indices)}")
+            if len(value) != count:
+                raise ValueError(f"input {name} has {len(value)} rows, the batch {count}")
             if value.is_floating_point():
                 checks.require(f"input {name}", "must be finite", value, torch.isfinite(value))
+        places = units.places(batch.indices, batch.step)
+        if places is not None:  # units of fewer rows are filled up
+            which, self._real = (each.to(first_input(inputs).device) for each in places)
+            inputs = mapped(lambda value: value[which], inputs)
         with self._seeded(batch, inputs):
             outputs = self.gradients.forward(inputs)
+        if self._real is not None:
+            outputs = tree_map(lambda output: output[self._real], outputs)
         # of half precision no mean may be taken: the rounding of 1/n shows n
         halves = (torch.bfloat16, torch.float16)
         outputs = tree_map(lambda output: output.float() if output.dtype in halves else output, outputs)
@@ -181,17 +199,31 @@ class TrainingRun:
         (batch, values), (inputs, outputs) = self._batch, self._output
         if all(output.grad is None for output in tree_leaves(outputs)):
             raise ValueError("optimizer.step() needs a gradient: call loss.backward() first")
-        factor = len(batch.indices) if self.plan.loss_reduction == "mean" else 1
-        if factor > largest_batch(self.plan.batches.batch_size):
-            raise ValueError(f"a mean over {factor} examples is not charged for: use loss_reduction='sum'")
+        is_mean, count = self.plan.loss_reduction == "mean", len(batch.indices)
+        if is_mean and count > largest_batch(self.plan.batches.batch_size):
+            raise ValueError(f"a mean over {count} examples is not charged for: use loss_reduction='sum'")
         cotangents = tree_map(
-            lambda output: torch.zeros_like(output) if output.grad is None else output.grad * factor, outputs
+            lambda output: (
+                torch.zeros_like(output)
+                if output.grad is None
+                else output.grad * (len(output) if is_mean else 1)
+            ),
+            outputs,
         )
         if self.loss is not None and batch.indices:
             self._observe(batch, values, inputs, tree_map(torch.detach, outputs), cotangents)
         dtype = torch.float64 if self.plan.secure else None
+        cotangents = tree_map(lambda each: self._of_units(each, len(first_input(inputs))), cotangents)
         with self._seeded(batch, inputs):
             return batch, self.gradients.clipped_sum(inputs, cotangents, self.plan.clip, dtype)
+
+    def _of_units(self, cotangents: Tensor, rows: int) -> Tensor:
+        """The cotangents of all rows, 0 for those that fill up, so that those of a unit add up to a mean."""
+        if self._real is not None:
+            zeros = cotangents.new_zeros(rows, *cotangents.shape[1:])
+            cotangents = zeros.index_copy(0, self._real, cotangents)
+        per_unit = self.plan.units.per_unit
+        return cotangents if per_unit == 1 else cotangents / per_unit
 
     def _observe(self, batch: MicroBatch, values: Any, inputs: Inputs, outputs: Any, cotangents: Any) -> None:
         """Refuses gradients that are not those of examples apart; notes loss and examples of the step."""
@@ -366,8 +398,8 @@ class TrainingRun:
 
     def _refuse_other_settings(self, path: Path, state: State, others: dict[str, Any]) -> None:
         """Raises a ValueError that names what differs between the file and the run that is to go on."""
-        for name, ours in self.settings.items():
-            theirs = state["settings"].get(name)
+        for name in {**self.settings, **state["settings"]}:
+            ours, theirs = self.settings.get(name), state["settings"].get(name)
             if theirs != ours:
                 raise ValueError(f"{path} was written with {name} {theirs!r}, this engine has {ours!r}")
         if self.given_seed is not None and self.given_seed != int(state["seed"]):
@@ -430,6 +462,8 @@ class TrainingRun:
 class PrivateModule(nn.Module):
     """The user's model; what it computes in training goes through the run, which makes the private step.
 
+    A copy is the model alone: it holds what was released, and averages of it may be kept and evaluated.
+
     The outputs in training are leaves of the graph: ``loss.backward()`` stops there, and the parameters
     get no gradient but the released one. Evaluation, and anything under ``torch.no_grad``, goes to the
     model directly, or to a copy while it is in training mode. A normalisation that was frozen (in eval mode)
@@ -465,6 +499,9 @@ class PrivateModule(nn.Module):
                     f"{type(value).__name__} as input {name}"
                 )
         return self._run_forward((args, kwargs))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> nn.Module:
+        return deepcopy(self.module, memo)
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -546,12 +583,13 @@ class PrivateLoader:
         asked, announced = tee(batch for step in steps for batch in batches.of_step(step, noise))
         loader = DataLoader(
             self.dataset,
-            batch_sampler=(list(batch.indices) for batch in asked),
+            batch_sampler=(self._run.plan.units.rows(batch.indices, batch.step) for batch in asked),
             collate_fn=self._examples.collated,
             generator=torch.Generator(),  # so that iterating draws nothing from torch's global generator
             **self._options,
         )
-        for values, batch in zip(loader, announced, strict=False):
+        for given, batch in zip(loader, announced, strict=False):
+            values = self._run.augmented(batch, given)
             self._run.announce(batch, values)
             yield values
             if self._run.noise is not noise:  # the step begins again with a new sample

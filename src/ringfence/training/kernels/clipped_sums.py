@@ -193,7 +193,8 @@ class Products(Contribution):
     """Gradients by the weight of a convolution, (n, O, C / groups, \\*kernel), held as their two factors.
 
     ``left`` (n, O, \\*places) are the gradients of its output, ``right`` (n, C, \\*size) is its input. A
-    matrix that is applied at T positions is a convolution whose window is one position wide. Factors in half
+    matrix that is applied at T positions is a convolution whose window is one position wide. Where an example
+    has several rows, ``per_unit``, they follow one another, and its gradient is their sum. Factors in half
     precision give sums in float32, of products that are accumulated in float32. The extra memory of a sum is
     small, and does not grow with n.
 
@@ -209,13 +210,14 @@ class Products(Contribution):
     left: Tensor
     right: Tensor
     window: Window = POINT
+    per_unit: int = 1
 
     def __post_init__(self) -> None:
         if self.left.dtype != self.right.dtype:
             dtype = torch.promote_types(self.left.dtype, self.right.dtype)
             self.left, self.right = self.left.to(dtype), self.right.to(dtype)
         self._dtype = torch.promote_types(self.right.dtype, torch.float32)  # of sums
-        self._places = self.left.shape[2:].numel()
+        self._places = self.left.shape[2:].numel() * self.per_unit  # of all rows of an example
         self._shape = (self.left.shape[1], self.right.shape[1] // self.window.groups, *self.window.kernel)
 
     def sum(self, limit: float | None, weights: Tensor | None = None) -> Tensor:
@@ -227,14 +229,16 @@ class Products(Contribution):
         """
         if not self.left.numel() or not self.right.numel():
             return torch.zeros(self._shape, dtype=self._dtype, device=self.right.device)
-        fused = self._fused()
+        fused = self.fused()
         if fused is not None:
             total: Tensor = fused.convolution_sum_cuda(
-                self.left, self.right, self._geometry(fused), limit, weights
+                self.left, self.right, self.geometry(fused), limit, weights, self.per_unit
             )
             return total
         right, dtype = self.right, self._dtype
-        left = self.left if weights is None else _bounded(self.left.to(dtype), None, weights)
+        left = self.left
+        if weights is not None:
+            left = _bounded(left.to(dtype), None, weights.repeat_interleave(self.per_unit))
         if self._is_outer():
             vectors = self.window.patches(right.to(dtype)).flatten(1)
             return _one_place(left.to(dtype).flatten(1), vectors, limit).view(self._shape)
@@ -259,17 +263,18 @@ class Products(Contribution):
         """
         left, right, window, places = self.left, self.right, self.window, self._places
         if not left.numel() or not right.numel():
-            return torch.zeros(len(right), dtype=torch.float64, device=right.device)
-        fused = self._fused()
+            return torch.zeros(len(right) // self.per_unit, dtype=torch.float64, device=right.device)
+        fused = self.fused()
         if fused is not None:
-            squares: Tensor = fused.convolution_squares_cuda(left, right, self._geometry(fused))
+            squares: Tensor = fused.convolution_squares_cuda(left, right, self.geometry(fused), self.per_unit)
             return squares
         if self._is_outer():  # an outer product is as long as its two vectors, multiplied
             norms = row_lengths(left.flatten(1)) * row_lengths(window.patches(right).flatten(1))
             return norms.square() * (1 + 2.0**-19)  # each norm is good to 2^-22
         rows, columns = self._shape[0] // window.groups, math.prod(self._shape[1:])
         # each number of the input is in ``overlap`` patches at most
-        scales = _group_lengths(left, window) * _group_lengths(right, window) * math.sqrt(window.overlap)
+        lengths = [_group_lengths(values, window, self.per_unit) for values in (left, right)]
+        scales = lengths[0] * lengths[1] * math.sqrt(window.overlap)
         scale: Tensor = torch.linalg.vector_norm(scales, dim=1)
         by_grams = 3 * places * (rows + columns) <= rows * columns  # in float64, which takes thrice the time
         measure = _gram_squares if by_grams else _product_lengths
@@ -287,7 +292,9 @@ class Products(Contribution):
         return rows.view(len(rows), *self._shape)
 
     def some(self, examples: slice) -> Contribution:
-        return Products(self.left[examples], self.right[examples], self.window)
+        count = len(self.right) // self.per_unit
+        start, stop, _ = (side * self.per_unit for side in examples.indices(count))
+        return Products(self.left[start:stop], self.right[start:stop], self.window, self.per_unit)
 
     def held(self) -> Contribution:
         rows, columns = self._shape[0], math.prod(self._shape[1:])
@@ -299,14 +306,14 @@ class Products(Contribution):
         """Whether an example's gradient is one outer product, because the window takes one place."""
         return self.window.groups == 1 and self._places == 1
 
-    def _geometry(self, fused: Any) -> Any:
+    def geometry(self, fused: Any) -> Any:
         """The window as the kernels take it: in two dimensions, or a point whatever the dimensions."""
         flat = POINT if self.window.is_point else self.window
         settings = ((1, flat.kernel), (1, flat.stride), (0, flat.padding), (1, flat.dilation))
         sides = ((default, *setting)[-2:] for default, setting in settings)
         return fused.Geometry(*sides, self.window.groups, self.window.is_point)
 
-    def _fused(self) -> Any:
+    def fused(self) -> Any:
         """The module of the kernels that do the work on a GPU, or None."""
         if not self.right.is_cuda or not _HAS_TRITON or self._places == 1:
             return None
@@ -322,10 +329,17 @@ class Products(Contribution):
         outputs, places, groups = self._shape[0], self._places, self.window.groups
         columns = math.prod(self._shape[1:])
         entries = outputs * columns + places * (outputs + groups * columns)
-        length = max(1, _CHUNK_ENTRIES * (1 if left.is_cpu else 16) // entries)
+        length = max(1, _CHUNK_ENTRIES * (1 if left.is_cpu else 16) // entries) * self.per_unit
         for some, others in zip(left.split(length), self.right.split(length), strict=True):
-            each = some.to(self._dtype).reshape(len(some), groups, outputs // groups, places)
-            yield each, self.window.patches(others.to(self._dtype))
+            each = some.to(self._dtype).reshape(len(some), groups, outputs // groups, -1)
+            yield self._joined(each), self._joined(self.window.patches(others.to(self._dtype)))
+
+    def _joined(self, factors: Tensor) -> Tensor:
+        """(m rows, groups, k, L) as (m, groups, k, rows L): the places of an example's rows side by side."""
+        if self.per_unit == 1:
+            return factors
+        joined: Tensor = factors.unflatten(0, (-1, self.per_unit)).movedim(1, 3).flatten(3)
+        return joined
 
     def _unclamped(self, left: Tensor, right: Tensor) -> Tensor:
         """One ordinary weight gradient."""
@@ -364,10 +378,12 @@ def _product_lengths(left: Tensor, right: Tensor) -> Tensor:
     return length
 
 
-def _group_lengths(values: Tensor, window: Window) -> Tensor:
+def _group_lengths(values: Tensor, window: Window, per_unit: int) -> Tensor:
     """The L2 lengths of each example's groups of channels, from above: (n, groups)."""
     grouped = values.flatten(2).unflatten(1, (window.groups, -1))
-    return _length(grouped if grouped.stride(3) == 1 else grouped.mT)
+    lengths = _length(grouped if grouped.stride(3) == 1 else grouped.mT)
+    total: Tensor = torch.linalg.vector_norm(lengths.unflatten(0, (-1, per_unit)), dim=1)
+    return total
 
 
 def _length(values: Tensor) -> Tensor:
@@ -456,10 +472,12 @@ class Together(Contribution):
         return Together(tuple(part.some(examples) for part in self.parts), count, self.shape)
 
     def _formed(self) -> Iterator[tuple[slice, Tensor]]:
+        return ((at, self.some(at).rows()) for at in self._stretches())
+
+    def _stretches(self) -> Iterator[slice]:
+        """Which examples are formed together."""
         length = max(1, _FORMED_ENTRIES // max(1, self.shape.numel()))
-        for start in range(0, self.examples, length):
-            at = slice(start, start + length)
-            yield at, self.some(at).rows()
+        return (slice(start, start + length) for start in range(0, self.examples, length))
 
 
 def add_uses(parts: Iterable[Contribution], examples: int, shape: torch.Size) -> Contribution:
@@ -501,6 +519,15 @@ def sum_rows(rows: Tensor, places: Tensor, size: int) -> Tensor:
         return torch.segment_reduce(rows[order], "sum", offsets=starts, unsafe=True, initial=0.0)
     sums: Tensor = torch.ops.aten.embedding_dense_backward(rows, places, size + 1, size, False)
     return sums[:size]
+
+
+def unit_sums(rows: Tensor, units: int) -> Tensor:
+    """The sums of rows over units, of which each has as many, one after the other: (units, ...).
+
+    >>> unit_sums(torch.tensor([1.0, 2.0, 4.0, 8.0]), 2)
+    tensor([ 3., 12.])
+    """
+    return rows if len(rows) == units else rows.unflatten(0, (units, -1)).sum(dim=1)
 
 
 def summed(values: Tensor, *dimensions: int) -> Tensor:

@@ -1,8 +1,9 @@
 """Clamped sums of weight gradients on a GPU: each example's product stays in registers, where it is clamped.
 
 A program owns a tile of the weight and a stretch of examples. For every example it multiplies both factors on
-the tensor cores, place by place, with the patches of a convolution gathered on the way; then it clamps the
-tile and adds it to its sum. The sums of the stretches are added at the end, so the order never changes.
+the tensor cores, place by place and row by row, with the patches of a convolution gathered on the way; then
+it clamps the tile and adds it to its sum. The sums of the stretches are added at the end, so the order never
+changes.
 
 Factors of 16 bits are multiplied as they are: their products are exact, and summed in float32. A factor in
 float32 is split into two of bfloat16, high + low, which leaves at most 2^-18 of it: high high + high low +
@@ -96,33 +97,60 @@ def is_fused(output_gradient: Tensor, x: Tensor, groups: int) -> bool:
 
 
 def convolution_sum_cuda(
-    output_gradient: Tensor, x: Tensor, window: Geometry, limit: float | None, weights: Tensor | None
+    output_gradient: Tensor,
+    x: Tensor,
+    window: Geometry,
+    limit: float | None,
+    weights: Tensor | None,
+    per_unit: int = 1,
+    standard: tuple[Tensor, Tensor, Tensor] | None = None,
 ) -> Tensor:
-    """``Products.sum`` where ``is_fused``: (O, C / groups, \\*kernel) in float32."""
-    work = _Work(output_gradient, x, window)
+    """``Products.sum`` where ``is_fused``: (O, C / groups, \\*kernel) in float32.
+
+    With ``standard``, the directions u and rates of standardised filters and (n, 2, O) numbers a and b, the
+    gradient of a filter is rate (G - a - b u) before it is weighted and clamped.
+    """
+    work = _Work(output_gradient, x, window, per_unit)
     splits = work.cut.splits
     shape = (splits, output_gradient.shape[1], work.cut.columns)
     partial = torch.empty(shape, dtype=torch.float32, device=x.device)
     weights = None if weights is None else weights.to(torch.float32).contiguous()
-    work.launch(partial, limit, weights, squares=False)
+    work.launch(partial, limit, weights, standard=standard)
     total = partial[0] if splits == 1 else partial.sum(dim=0)
     return total.view(-1, *window.kernel[4 - x.dim() :], x.shape[1] // window.groups).movedim(-1, 1)
 
 
-def convolution_squares_cuda(output_gradient: Tensor, x: Tensor, window: Geometry) -> Tensor:
+def convolution_squares_cuda(
+    output_gradient: Tensor, x: Tensor, window: Geometry, per_unit: int = 1
+) -> Tensor:
     """The squared L2 length of what ``convolution_sum_cuda`` adds for each example, from above: (n,).
 
     Both multiply in the same order, so that the rounding of the product is in both. The squares of a tile are
     summed along its rows and then along their sums, which costs 2^-23 of the sum for each number at most;
     squares below 2^-126 vanish.
     """
-    work = _Work(output_gradient, x, window)
+    work = _Work(output_gradient, x, window, per_unit)
     cut = work.cut
-    partial = torch.empty(cut.tiles, len(x), dtype=torch.float32, device=x.device)
+    partial = torch.empty(cut.tiles, cut.examples, dtype=torch.float32, device=x.device)
     work.launch(partial, None, None, squares=True)
     margin = (cut.tile.rows + cut.tile.columns) * 2.0**-23
     lost = output_gradient.shape[1] * cut.columns * 2.0**-126
     return partial.sum(dim=0, dtype=torch.float64) * (1 + margin) + lost
+
+
+def statistics_cuda(
+    output_gradient: Tensor, x: Tensor, window: Geometry, per_unit: int, directions: Tensor
+) -> Tensor:
+    """|G|^2, the sum of G and its product with a direction, of each example and filter: (n, 3, O), float64.
+
+    G is what ``convolution_sum_cuda`` adds for the example, multiplied in the same order.
+    """
+    work = _Work(output_gradient, x, window, per_unit)
+    cut, filters = work.cut, output_gradient.shape[1]
+    partial = torch.empty(cut.tiles_across, cut.examples, 3, filters, dtype=torch.float32, device=x.device)
+    rates = directions.new_empty(0)
+    work.launch(partial, None, None, squares=True, standard=(directions, rates, rates))
+    return partial.sum(dim=0, dtype=torch.float64)
 
 
 class _Cut(NamedTuple):
@@ -136,20 +164,24 @@ class _Cut(NamedTuple):
     tiles_down: int
     tiles_across: int
     tiles: int
+    examples: int
     stretch: int
     splits: int
 
 
 @lru_cache(1024)  # layers have the same shapes in every step
-def _cut(outputs: torch.Size, inputs: torch.Size, window: Geometry, split: bool, shared: int) -> _Cut:
+def _cut(
+    outputs: torch.Size, inputs: torch.Size, window: Geometry, per_unit: int, split: bool, shared: int
+) -> _Cut:
     channels, rows = inputs[1] // window.groups, outputs[1] // window.groups
     columns, places = channels * math.prod(window.kernel), outputs[2:].numel()
     tile = choose_tile(rows, columns, places, split=split, point=window.point, shared=shared)
     down, across = triton.cdiv(rows, tile.rows), triton.cdiv(columns, tile.columns)
     tiles = window.groups * down * across
-    stretch = triton.cdiv(inputs[0], max(1, min(inputs[0], tile.programs // tiles)))
-    splits = triton.cdiv(inputs[0], stretch)
-    return _Cut(rows, columns, channels, places, tile, down, across, tiles, stretch, splits)
+    count = inputs[0] // per_unit
+    stretch = triton.cdiv(count, max(1, min(count, tile.programs // tiles)))
+    splits = triton.cdiv(count, stretch)
+    return _Cut(rows, columns, channels, places, tile, down, across, tiles, count, stretch, splits)
 
 
 @cache
@@ -161,10 +193,10 @@ def _shared_memory(device: torch.device) -> int:
 class _Work:
     """One layer's factors, channels last, and how they are cut."""
 
-    def __init__(self, output_gradient: Tensor, x: Tensor, window: Geometry) -> None:
-        self.split, self.window = x.dtype == torch.float32, window
+    def __init__(self, output_gradient: Tensor, x: Tensor, window: Geometry, per_unit: int) -> None:
+        self.split, self.window, self.per_unit = x.dtype == torch.float32, window, per_unit
         shapes = output_gradient.shape, x.shape
-        self.cut = _cut(*shapes, window, self.split, _shared_memory(x.device))
+        self.cut = _cut(*shapes, window, per_unit, self.split, _shared_memory(x.device))
         if window.point:
             output_gradient, x = output_gradient.flatten(2), x.flatten(2)
         left, right = _channels_last(output_gradient).flatten(1, -2), _channels_last(x)
@@ -172,13 +204,26 @@ class _Work:
         self.across = output_gradient.shape[-1]
         self.left, self.right = (_split(left), _split(right)) if self.split else (left, right)
 
-    def launch(self, out: Tensor, limit: float | None, weights: Tensor | None, *, squares: bool) -> None:
+    def launch(
+        self,
+        out: Tensor,
+        limit: float | None,
+        weights: Tensor | None,
+        *,
+        squares: bool = False,
+        standard: tuple[Tensor, Tensor, Tensor] | None = None,
+    ) -> None:
         cut, tile, window, left, right = self.cut, self.cut.tile, self.window, self.left, self.right
+        numbers = [out, out, out]
+        if standard is not None:
+            directions, rates, shifts = standard
+            ordered = (directions.movedim(1, -1), rates, shifts)
+            numbers = [each.to(torch.float32).contiguous() for each in ordered]
         _sum_stretch[(cut.tiles, cut.splits)](
             left, right, left.numel(), right.numel(),
-            out if weights is None else weights, out,
+            out if weights is None else weights, out, *numbers,
             0.0 if limit is None else limit,
-            len(right), cut.stretch, cut.rows, cut.columns, cut.channels,
+            cut.examples, cut.stretch, cut.rows, cut.columns, cut.channels,
             cut.tiles_down, cut.tiles_across, window.groups * cut.rows,
             *left.stride()[:2], *right.stride()[:3], *right.shape[1:3],
             window.kernel[1], *window.stride, *window.padding, *window.dilation,
@@ -187,6 +232,7 @@ class _Work:
             EVEN=cut.rows % tile.rows == 0 and cut.columns % tile.columns == 0,
             SPLIT=self.split, CLAMP=limit is not None,
             WEIGHTED=weights is not None, SQUARES=squares,
+            STANDARD=standard is not None, PER_UNIT=self.per_unit,
             ROWS=tile.rows, COLUMNS=tile.columns, ALONG=tile.places, STAGES=tile.stages,
             num_warps=tile.warps,
         )  # fmt: skip
@@ -226,14 +272,14 @@ _FREE += [f"{name}_{way}" for name in ("stride", "padding", "dilation") for way 
 
 @triton.jit(do_not_specialize=_FREE)  # type: ignore[untyped-decorator]
 def _sum_stretch(  # type: ignore[no-untyped-def]
-    left, right, left_low, right_low, weights, out, limit,
+    left, right, left_low, right_low, weights, out, directions, rates, shifts, limit,
     count, stretch, rows, columns, channels, tiles_down, tiles_across, all_rows,
     left_example, left_place, right_example, right_row, right_place, height, width,
     kernel_across, stride_down, stride_across, padding_down, padding_across, dilation_down, dilation_across,
     PLACES: tl.constexpr, ACROSS: tl.constexpr, POINT: tl.constexpr, ONE_OFFSET: tl.constexpr,  # noqa: N803
     EVEN: tl.constexpr, SPLIT: tl.constexpr, CLAMP: tl.constexpr, WEIGHTED: tl.constexpr,  # noqa: N803
     SQUARES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, ALONG: tl.constexpr,  # noqa: N803
-    STAGES: tl.constexpr,  # noqa: N803
+    STAGES: tl.constexpr, STANDARD: tl.constexpr, PER_UNIT: tl.constexpr,  # noqa: N803
 ):  # fmt: skip
     tile = tl.program_id(0)
     across, rest = tile % tiles_across, tile // tiles_across
@@ -261,8 +307,9 @@ def _sum_stretch(  # type: ignore[no-untyped-def]
     if not EVEN:
         left_inside_tile = (o < rows)[None, :]
         right_inside_tile = (k < columns)[None, :]
-    for step in tl.range(0, (last - first) * blocks, num_stages=STAGES):
-        i = first + step // blocks
+    each: tl.constexpr = blocks * PER_UNIT
+    for step in tl.range(0, (last - first) * each, num_stages=STAGES):
+        row = first * PER_UNIT + step // blocks
         block = step % blocks
         place = block * ALONG + tl.arange(0, ALONG)
         left_from = (place * left_place)[:, None] + left_at[None, :]
@@ -278,7 +325,7 @@ def _sum_stretch(  # type: ignore[no-untyped-def]
         if PLACES % ALONG:
             left_inside = left_inside & (place < PLACES)[:, None]
             right_inside = right_inside & (place < PLACES)[:, None]
-        left_i, right_i = left + i.to(tl.int64) * left_example, right + i.to(tl.int64) * right_example
+        left_i, right_i = left + row.to(tl.int64) * left_example, right + row.to(tl.int64) * right_example
         a = tl.load(left_i + left_from, mask=left_inside, other=0.0)
         b = tl.load(right_i + right_from, mask=right_inside, other=0.0)
         if SPLIT:
@@ -287,11 +334,26 @@ def _sum_stretch(  # type: ignore[no-untyped-def]
             product = tl.dot(tl.trans(a_low), b, product)
             product = tl.dot(tl.trans(a), b_low, product)
         product = tl.dot(tl.trans(a), b, product)
-        if block == blocks - 1:
-            if SQUARES:
+        if step % each == each - 1:
+            i = first + step // each
+            if STANDARD:
+                inside = (o < rows)[:, None] & (k < columns)[None, :]
+                direction = tl.load(directions + left_at[:, None] * columns + k[None, :], inside, 0.0)
+            if SQUARES and STANDARD:
+                at = (across * count + i).to(tl.int64) * 3 * all_rows + left_at
+                tl.store(out + at, tl.sum(product * product, axis=1), mask=o < rows)
+                tl.store(out + at + all_rows, tl.sum(product, axis=1), mask=o < rows)
+                tl.store(out + at + 2 * all_rows, tl.sum(product * direction, axis=1), mask=o < rows)
+            elif SQUARES:
                 square = tl.sum(tl.sum(product * product, axis=1), axis=0)
                 tl.store(out + tile * count + i, square)
             else:
+                if STANDARD:
+                    at = i.to(tl.int64) * 2 * all_rows + left_at
+                    shift = tl.load(shifts + at, o < rows, 0.0)
+                    along = tl.load(shifts + at + all_rows, o < rows, 0.0)
+                    rate = tl.load(rates + left_at, o < rows, 0.0)
+                    product = rate[:, None] * (product - shift[:, None] - along[:, None] * direction)
                 if WEIGHTED:
                     product = product * tl.load(weights + i)
                 if CLAMP:  # NaN stays NaN

@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -50,7 +51,8 @@ class ExampleGradients:
     ``memory_budget`` is how many bytes a pass may take. ``rows`` is the size of all passes, so that the GPU
     sees one shape: a batch is filled up with copies of its examples that count zero, and what does not fit
     takes another pass. None fills nothing up. Examples for which the model's code decides differently
-    (``if x.max() > 6``) go in separate passes.
+    (``if x.max() > 6``) go in separate passes. With ``per_unit`` above 1, so many inputs after one another
+    are the rows of one unit: the model sees each alone, and what is clipped is the sum of their gradients.
 
     Guarantee: what the model computes for an example depends on that example alone, because under vmap the
     model's code sees one example, and known layers treat rows apart; or because a copy sees one example. A
@@ -69,8 +71,10 @@ class ExampleGradients:
     tensor([2., 0.])
     """
 
-    def __init__(self, model: nn.Module, memory_budget: int | None = None, rows: int | None = None) -> None:
-        self.model, self.rows = model, rows
+    def __init__(
+        self, model: nn.Module, memory_budget: int | None = None, rows: int | None = None, per_unit: int = 1
+    ) -> None:
+        self.model, self.rows, self.per_unit = model, rows, per_unit
         self._given = (
             None if memory_budget is None else checks.count("memory_budget", memory_budget, at_least=1)
         )
@@ -136,9 +140,10 @@ class ExampleGradients:
             with torch.no_grad():
                 return _joined([self._alone(inputs, i)[0] for i in range(count)])
         keep = count <= self._at_once(inputs)
-        passes = list(self._passes(inputs, keep))
+        whole = list(self._passes(inputs, keep))
         if keep:
-            self._kept = (inputs, passes)
+            self._kept = (inputs, whole)
+        passes = [each for one in whole for each in (one, *one.also)]
         real = [tree_map(lambda output: output.detach()[: one.count], one.outputs) for one in passes]  # noqa: B023
         outputs = _joined(real)
         if all(isinstance(one.rows, slice) for one in passes):
@@ -150,7 +155,7 @@ class ExampleGradients:
     def clipped_sum(
         self, inputs: Inputs, cotangents: Any, clip: Clip, dtype: torch.dtype | None = None
     ) -> Tensor:
-        """sum_i clip(J_i^T cotangent_i), flat, with J_i the derivative of output i by the parameters.
+        """sum_i clip(J_i^T cotangent_i), flat, with J_i the derivative of the outputs of unit i.
 
         ``cotangents`` are the gradients of the loss by the outputs, in the same order. ``dtype`` is the dtype
         of the sum; None stands for that of the parameters. The inputs are those that ``forward`` had last, or
@@ -159,49 +164,67 @@ class ExampleGradients:
         total = self.nothing()
         if clip.looks_at == "all" or dtype not in (None, total.dtype) or not self._is_passable(inputs):
             total = self.nothing(dtype)
-            for _, rows in self.each(inputs, cotangents):
+            for rows in self.each(inputs, cotangents):
                 total += clip(rows).sum(dim=0, dtype=total.dtype)
             return total
         leaves = tree_leaves(cotangents)
         for one in self._passes_again(inputs):
-            self._add(total, one, [leaf[one.rows] for leaf in leaves], clip)
+            if one.also:
+                total += clip(self._formed_unit(one, leaves))[0]
+            else:
+                self._add(total, one, [leaf[one.rows] for leaf in leaves], clip)
         return total
 
-    def each(self, inputs: Inputs, cotangents: Any) -> Iterator[tuple[slice | Tensor, Tensor]]:
-        """Yields which examples these are, and their flat gradients, a few examples at a time."""
+    def each(self, inputs: Inputs, cotangents: Any) -> Iterator[Tensor]:
+        """Yields the flat gradients of units, a few units at a time."""
         leaves = tree_leaves(cotangents)
         if not self._is_passable(inputs):
-            for i in range(len(first_input(inputs))):
-                with torch.enable_grad():
-                    outputs, copy = self._alone(inputs, i)
-                pairs = zip(tree_leaves(outputs), leaves, strict=True)
-                moving = [
-                    (output, leaf[i : i + 1].to(output)) for output, leaf in pairs if output.requires_grad
-                ]
-                found = torch.autograd.grad(
-                    [output for output, _ in moving],
-                    [copy.get_parameter(name) for name in self.parameters],
-                    [cotangent for _, cotangent in moving],
-                    allow_unused=True,
-                    materialize_grads=True,
-                )
-                yield slice(i, i + 1), torch.cat([gradient.reshape(1, -1) for gradient in found], dim=1)
+            for start in range(0, len(first_input(inputs)), self.per_unit):
+                rows = range(start, start + self.per_unit)
+                yield torch.cat([self._gradient_alone(inputs, leaves, i) for i in rows]).sum(0, keepdim=True)
             return
         first = next(iter(self.parameters.values()))
         length = max(1, self.memory_budget // (12 * self.size * first.element_size()))  # a quarter of it
         if first.is_cpu:  # what fits into the cache takes a fraction of the time
             length = min(length, max(1, _CACHED // self.size))
         for one in self._passes_again(inputs):
+            if one.also:
+                yield self._formed_unit(one, leaves)
+                continue
             parts: list[Part] = []
-            places = torch.arange(one.rows.stop)[one.rows] if isinstance(one.rows, slice) else one.rows
             with self._plainly():
                 one.backward([leaf[one.rows] for leaf in leaves], parts.extend)
-            for start in range(0, one.count, length):
-                some = slice(start, min(start + length, one.count))
-                yield places[some], self._formed(parts, some)
+            units = one.count // self.per_unit
+            for start in range(0, units, length):
+                yield self._formed(parts, slice(start, min(start + length, units)))
+
+    def _formed_unit(self, one: Pass, cotangents: list[Tensor]) -> Tensor:
+        """The flat gradient of the unit whose rows several passes share."""
+        total = self.nothing().unsqueeze(0)
+        for each in (one, *one.also):
+            parts: list[Part] = []
+            with self._plainly():
+                each.backward([leaf[each.rows] for leaf in cotangents], parts.extend)
+            total += self._formed(parts, slice(0, 1))
+        return total
+
+    def _gradient_alone(self, inputs: Inputs, cotangents: list[Tensor], i: int) -> Tensor:
+        """The flat gradient of row i, which goes through a copy of the model."""
+        with torch.enable_grad():
+            outputs, copy = self._alone(inputs, i)
+        pairs = zip(tree_leaves(outputs), cotangents, strict=True)
+        moving = [(output, leaf[i : i + 1].to(output)) for output, leaf in pairs if output.requires_grad]
+        found = torch.autograd.grad(
+            [output for output, _ in moving],
+            [copy.get_parameter(name) for name in self.parameters],
+            [cotangent for _, cotangent in moving],
+            allow_unused=True,
+            materialize_grads=True,
+        )
+        return torch.cat([gradient.reshape(1, -1) for gradient in found], dim=1)
 
     def _formed(self, parts: Iterable[Part], examples: slice) -> Tensor:
-        """The flat gradients of some examples of a pass."""
+        """The flat gradients of some units of a pass."""
         with self._plainly():
             rows = self.nothing().new_zeros(examples.stop - examples.start, self.size)
             places = self.split(rows)
@@ -235,9 +258,9 @@ class ExampleGradients:
             one.backward(cotangents, receive)
             for name, uses in again.items():
                 if uses:
-                    waiting.append((name, ALL, add_uses(uses, one.tape.examples, places[name].shape)))
+                    waiting.append((name, ALL, add_uses(uses, one.tape.units, places[name].shape)))
             if by_norm:
-                squares = torch.zeros(one.tape.examples, dtype=torch.float64, device=total.device)
+                squares = torch.zeros(one.tape.units, dtype=torch.float64, device=total.device)
                 for _, _, contribution in waiting:
                     squares += contribution.squares()
                 weights = clip.factors(squares.sqrt(), total.dtype)
@@ -272,12 +295,13 @@ class ExampleGradients:
         refuse_other_parameters(self.model, self.parameters)
         self._known, self._reasons, self._fitting = known_layers(self.model), {}, None
         self._layers = dict(self.model.named_modules())
-        few = mapped(lambda value: value[:2], inputs)
+        few = mapped(lambda value: value[: 2 * self.per_unit], inputs)
         with _same_draws(inputs), torch.enable_grad():
             try:
                 while any(
                     self._leave_out_used(one)
-                    for one in self._separate(few, slice(0, len(first_input(few))), tracing=True)
+                    for whole in self._separate(few, slice(0, len(first_input(few))), tracing=True)
+                    for one in (whole, *whole.also)
                 ):
                     pass
             except (torch.OutOfMemoryError, KeptError):
@@ -359,24 +383,46 @@ class ExampleGradients:
         """The passes over a batch: in parts of one size, filled up to it where ``rows`` is given."""
         count, size = len(first_input(inputs)), self._at_once(inputs)
         size = min(size, count if self.rows is None else self.rows)
+        size = max(size - size % self.per_unit, self.per_unit)  # a unit is clipped as a whole
         for start in range(0, count, size):
             some = slice(start, min(start + size, count))
             yield from self._separate(mapped(lambda value: value[some], inputs), some, keep, size)  # noqa: B023
 
     def _separate(
-        self, inputs: Inputs, rows: slice | Tensor, keep: bool = True, size: int = 0, *, tracing: bool = False
+        self,
+        inputs: Inputs,
+        rows: slice | Tensor,
+        keep: bool = True,
+        size: int = 0,
+        *,
+        tracing: bool = False,
+        one_unit: bool = False,
     ) -> Iterator[Pass]:
-        """One pass over all inputs, or several where the model decides differently for some of them."""
+        """One pass over all inputs, or several where the model decides differently for some of them.
+
+        Units whose rows decide differently are taken one by one. With ``one_unit`` all rows are of one.
+        """
         count = len(first_input(inputs))
         filled = inputs if self.rows is None or count >= size else self._filled(inputs, size)
+        how: dict[str, Any] = {"keep": keep, "tracing": tracing}
         try:
-            yield self._pass(filled, count, rows, keep, tracing=tracing)
+            yield self._pass(filled, count, rows, one_unit=one_unit, **how)
         except DisagreementError as error:
             answers = error.answers[:count]
             places = torch.arange(rows.stop)[rows] if isinstance(rows, slice) else rows
-            for some in (answers, ~answers):
-                part = mapped(lambda value: value[some], inputs)  # noqa: B023
-                yield from self._separate(part, places[some.cpu()], keep, size, tracing=tracing)
+            mixed = torch.zeros_like(answers)
+            if not one_unit and self.per_unit > 1:
+                of_units = answers.view(-1, self.per_unit)
+                differ = of_units.any(dim=1) & ~of_units.all(dim=1)
+                mixed = differ.repeat_interleave(self.per_unit)
+            for some in (answers & ~mixed, ~answers & ~mixed):
+                if bool(some.any()):
+                    part = mapped(lambda value: value[some], inputs)  # noqa: B023
+                    yield from self._separate(part, places[some.cpu()], size=size, one_unit=one_unit, **how)
+            for own in mixed.nonzero().view(-1, self.per_unit):
+                part = mapped(lambda value: value[own], inputs)  # noqa: B023
+                first, *others = self._separate(part, places[own.cpu()], one_unit=True, **how)
+                yield replace(first, also=tuple(others))
 
     def _filled(self, inputs: Inputs, size: int) -> Inputs:
         """The inputs, filled up with copies of themselves."""
@@ -392,9 +438,10 @@ class ExampleGradients:
         keep: bool = True,
         *,
         tracing: bool = False,
+        one_unit: bool = False,
     ) -> Pass:
         """The forward pass over examples of which ``count`` are real; without ``keep``, no way back."""
-        tape = Tape(inputs)
+        tape = Tape(inputs, len(first_input(inputs)) if one_unit else self.per_unit)
         try:
             with (
                 torch.set_grad_enabled(keep),
@@ -406,7 +453,7 @@ class ExampleGradients:
                 outputs = tape.run(self.model, inputs, {name: self.parameters[name] for name in self._copied})
         except UnfitError as error:
             self._leave_out(error.name, error.reason)
-            return self._pass(inputs, count, rows, keep, tracing=tracing)
+            return self._pass(inputs, count, rows, keep, tracing=tracing, one_unit=one_unit)
         return Pass(tape, outputs, count, rows)
 
 

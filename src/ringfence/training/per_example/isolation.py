@@ -27,7 +27,7 @@ from torch.nn.functional import multi_head_attention_forward, scaled_dot_product
 from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from ringfence.training.kernels.clipped_sums import ALL, Contribution, Part, Rows
+from ringfence.training.kernels.clipped_sums import ALL, Contribution, Part, Rows, unit_sums
 
 Inputs = tuple[tuple[Tensor, ...], dict[str, Tensor]]  # positional and named; dimension 0 counts examples
 # parts(gradient, kept): the contributions of a layer, once the gradient of its output is known
@@ -71,15 +71,16 @@ class DisagreementError(Exception):
 
 
 class Tape:
-    """Watches the layers of one pass over ``examples`` examples.
+    """Watches the layers of one pass over ``examples`` rows, of which each unit has ``per_unit``.
 
-    ``receive`` is called with the contributions of each layer, in the order of the backward pass. ``uses``
-    counts how often the pass used each parameter. ``asked`` says whether the model's code asked something of
-    an example.
+    No row sees another. The contributions are those of units: what is clipped as a whole. ``receive`` is
+    called with the contributions of each layer, in the order of the backward pass. ``uses`` counts how often
+    the pass used each parameter. ``asked`` says whether the model's code asked something of an example.
     """
 
-    def __init__(self, inputs: Inputs) -> None:
+    def __init__(self, inputs: Inputs, per_unit: int = 1) -> None:
         self.examples = len(first_input(inputs))
+        self.units = self.examples // per_unit
         self.receive: Callable[[Iterable[Part]], None] = _nobody
         self.uses: Counter[str] = Counter()
         self.level = 0  # that of the vmap which the pass runs under
@@ -111,7 +112,11 @@ class Tape:
     def _copies(self, name: str, parameter: Tensor) -> Tensor:
         """A copy of a parameter for each example, which it may spoil."""
         copies = parameter.detach().expand(self.examples, *parameter.shape).clone()
-        return self.watch(copies, self._start, lambda gradient, _: [(name, ALL, Rows(gradient))])
+
+        def parts(gradient: Tensor, _: Tensor) -> list[Part]:
+            return [(name, ALL, Rows(unit_sums(gradient, self.units)))]
+
+        return self.watch(copies, self._start, parts)
 
     def enter(self, values: Tensor) -> Tensor:
         """The tensor that the model's code goes on with, of the values of all examples (n, ...)."""
@@ -150,13 +155,15 @@ class Tape:
 class Pass:
     """A forward pass over examples of which the first ``count`` are real: others fill up.
 
-    ``rows`` says which examples of the batch these are.
+    ``rows`` says which examples of the batch these are. Where the rows of one unit need several passes, the
+    others are ``also`` there, and the gradient of the unit is the sum of theirs.
     """
 
     tape: Tape  # which the graph of the outputs refers to, so it does not refer to them
     outputs: Any
     count: int
     rows: slice | Tensor
+    also: tuple["Pass", ...] = ()
 
     def backward(self, cotangents: Iterable[Tensor], receive: Callable[[Iterable[Part]], None]) -> None:
         """Goes back from the outputs, whose gradients are given for the real examples.
@@ -207,7 +214,10 @@ class Rule:
     """How a known layer is called for all examples at once, from the code that sees one example.
 
     ``name`` is the layer's, and ``trained`` has the names of its trained parameters: its own and the model's.
+    ``names`` are those that the rule knows, where it does not know all.
     """
+
+    names: frozenset[str] = frozenset()
 
     def __init__(self, name: str, layer: nn.Module, trained: dict[str, str]) -> None:
         self.name, self.trained = name, trained
@@ -244,10 +254,11 @@ class RowRule(Rule):
     that the layer is a matrix product, which autocast takes in half precision.
     """
 
+    names = frozenset({"weight", "bias"})
     pointwise = False
     multiplies = False
 
-    def unfit(self, x: Tensor, examples: int) -> str | None:
+    def unfit(self, x: Tensor) -> str | None:
         """Why the rule does not hold for these rows; None where it does."""
         return None
 
@@ -256,8 +267,11 @@ class RowRule(Rule):
         result: Tensor = type(self.layer).forward(self.layer, x)
         return result
 
-    def contributions(self, examples: int, gradient: Tensor, x: Tensor) -> dict[str, Contribution]:
-        """The gradients of all examples by the layer's parameters, from those of its output."""
+    def contributions(self, units: int, gradient: Tensor, x: Tensor) -> dict[str, Contribution]:
+        """The gradients of all units by the layer's parameters, from those of its output.
+
+        The rows of a unit lie one after the other, and each unit has as many.
+        """
         raise NotImplementedError
 
     def computed(self, tape: Tape, *args: Any, **kwargs: Any) -> Tensor:
@@ -274,7 +288,7 @@ class RowRule(Rule):
             if x.dim() == 1:
                 raise UnfitError(self.name, "is given a tensor without dimensions")
             x = x.flatten(0, 1)
-        reason = self.unfit(x, 1 if shared else n)
+        reason = self.unfit(x)
         if reason is not None:
             raise UnfitError(self.name, reason)
         x = in_autocast(x) if self.multiplies else x
@@ -285,7 +299,7 @@ class RowRule(Rule):
         def parts(gradient: Tensor, x: Tensor) -> Iterator[Part]:
             if shared and not self.pointwise:
                 gradient, x = gradient.flatten(0, 1), x.flatten(0, 1)
-            for own, contribution in self.contributions(n, gradient, x).items():
+            for own, contribution in self.contributions(tape.units, gradient, x).items():
                 if own in self.trained:
                     yield self.trained[own], ALL, contribution
 
@@ -354,7 +368,7 @@ class LayerCall:
 
     def watch(self, output: Tensor, kept: Tensor, parts: Parts) -> Tensor:
         """``Tape.watch``, for rows (n k, ..., width): parts are given (n, positions, width) and own names."""
-        trained, n = self._rule.trained, self._tape.examples
+        trained, n = self._rule.trained, self._tape.units
 
         def named(gradient: Tensor, kept: Tensor) -> Iterator[Part]:
             given = (value.reshape(n, -1, value.shape[-1]) for value in (gradient, kept))

@@ -17,11 +17,21 @@ from torch.nn.utils.parametrize import is_parametrized
 from torch.nn.utils.spectral_norm import SpectralNorm
 
 from ringfence.training.kernels import normalisation
-from ringfence.training.kernels.clipped_sums import Contribution, Products, Rows, Window, Words, summed
+from ringfence.training.kernels.clipped_sums import (
+    Contribution,
+    Products,
+    Rows,
+    Window,
+    Words,
+    summed,
+    unit_sums,
+)
 from ringfence.training.kernels.normalisation import group_norm_rows, layer_norm_rows
+from ringfence.training.kernels.standardised import Standardised
 from ringfence.training.per_example.attention import Attention
 from ringfence.training.per_example.isolation import RowRule, Rule, SteppedRule
 from ringfence.training.per_example.recurrent import Recurrent
+from ringfence.training.standardised import StandardisedConv2d
 
 # how many dimensions inputs with rows have; others would be read without rows
 _DIMENSIONS: dict[type[nn.Module], tuple[int, ...]] = {
@@ -35,9 +45,9 @@ class Linear(RowRule):
 
     pointwise = multiplies = True
 
-    def contributions(self, examples: int, gradient: Tensor, x: Tensor) -> dict[str, Contribution]:
-        left = gradient.reshape(examples, -1, gradient.shape[-1])
-        right = x.to(gradient.dtype).reshape(examples, -1, x.shape[-1])
+    def contributions(self, units: int, gradient: Tensor, x: Tensor) -> dict[str, Contribution]:
+        left = gradient.reshape(units, -1, gradient.shape[-1])
+        right = x.to(gradient.dtype).reshape(units, -1, x.shape[-1])
         parts: dict[str, Contribution] = {"weight": self.weight(left.mT, right.mT)}
         if self.layer.bias is not None:
             parts["bias"] = Rows(summed(left, 1))
@@ -81,15 +91,30 @@ class Convolution(RowRule):
         even = layer.padding != "same" or all(gap % 2 == 0 for gap in _gaps(layer))
         return even and layer.padding_mode == "zeros"
 
-    def unfit(self, x: Tensor, examples: int) -> str | None:
-        if x.dim() != 2 + len(self._places):
-            return f"is given a tensor of {x.dim()} dimensions"
-        return None if len(x) == examples else "is called with several rows for one example"
+    def unfit(self, x: Tensor) -> str | None:
+        return None if x.dim() == 2 + len(self._places) else f"is given a tensor of {x.dim()} dimensions"
 
-    def contributions(self, examples: int, gradient: Tensor, x: Tensor) -> dict[str, Contribution]:
-        parts: dict[str, Contribution] = {"weight": Products(gradient, x.to(gradient.dtype), self._window)}
+    def contributions(self, units: int, gradient: Tensor, x: Tensor) -> dict[str, Contribution]:
+        product = Products(gradient, x.to(gradient.dtype), self._window, len(x) // units)
+        parts: dict[str, Contribution] = {"weight": product}
         if self.layer.bias is not None:
-            parts["bias"] = Rows(summed(gradient, *self._places))
+            parts["bias"] = Rows(unit_sums(summed(gradient, *self._places), units))
+        return parts
+
+
+class StandardisedConvolution(Convolution):
+    """``StandardisedConv2d``: the gradient that is clipped is that by its weight before standardising."""
+
+    names = frozenset({"weight", "bias", "gain"})
+
+    def contributions(self, units: int, gradient: Tensor, x: Tensor) -> dict[str, Contribution]:
+        parts = super().contributions(units, gradient, x)
+        directions, rates = self.layer.directions()
+        shape = self.layer.weight.shape
+        by_weight = Standardised((parts["weight"],), units, shape, directions, rates * self.layer.gain)
+        parts["weight"] = by_weight
+        if "gain" in self.trained:
+            parts["gain"] = Rows(by_weight.along)
         return parts
 
 
@@ -108,8 +133,8 @@ class Embedding(RowRule):
         """Whether every place of a word counts the same, and the table itself stays as it is."""
         return not layer.scale_grad_by_freq and not layer.sparse and layer.max_norm is None
 
-    def contributions(self, examples: int, gradient: Tensor, x: Tensor) -> dict[str, Contribution]:
-        rows, words = gradient.reshape(examples, -1, gradient.shape[-1]), x.reshape(examples, -1).long()
+    def contributions(self, units: int, gradient: Tensor, x: Tensor) -> dict[str, Contribution]:
+        rows, words = gradient.reshape(units, -1, gradient.shape[-1]), x.reshape(units, -1).long()
         if self.layer.padding_idx is not None:
             rows = rows.masked_fill((words == self.layer.padding_idx).unsqueeze(2), 0)
         return {"weight": Words.at_places(rows, words, self.layer.num_embeddings)}
@@ -122,13 +147,13 @@ class EmbeddingBag(RowRule):
     def suits(layer: Any) -> bool:
         return Embedding.suits(layer) and layer.mode in ("sum", "mean") and layer.padding_idx is None
 
-    def unfit(self, x: Tensor, examples: int) -> str | None:
+    def unfit(self, x: Tensor) -> str | None:
         return None if x.dim() == 2 else f"is given a tensor of {x.dim()} dimensions"
 
-    def contributions(self, examples: int, gradient: Tensor, x: Tensor) -> dict[str, Contribution]:
+    def contributions(self, units: int, gradient: Tensor, x: Tensor) -> dict[str, Contribution]:
         share = gradient if self.layer.mode == "sum" else gradient / x.shape[1]
-        rows = share.unsqueeze(1).expand(*x.shape, -1).reshape(examples, -1, gradient.shape[-1])
-        return {"weight": Words.at_places(rows, x.reshape(examples, -1).long(), self.layer.num_embeddings)}
+        rows = share.unsqueeze(1).expand(*x.shape, -1).reshape(units, -1, gradient.shape[-1])
+        return {"weight": Words.at_places(rows, x.reshape(units, -1).long(), self.layer.num_embeddings)}
 
 
 class LayerNorm(RowRule):
@@ -136,15 +161,15 @@ class LayerNorm(RowRule):
 
     pointwise = True
 
-    def unfit(self, x: Tensor, examples: int) -> str | None:
+    def unfit(self, x: Tensor) -> str | None:
         few = x.dim() <= len(self.layer.normalized_shape)  # it would normalise over examples
         return f"normalises over all {x.dim()} dimensions" if few else None
 
-    def contributions(self, examples: int, gradient: Tensor, x: Tensor) -> dict[str, Contribution]:
+    def contributions(self, units: int, gradient: Tensor, x: Tensor) -> dict[str, Contribution]:
         shape, eps = self.layer.normalized_shape, self.layer.eps
         eps = torch.finfo(x.dtype).eps if eps is None else eps
         width, centred = math.prod(shape), isinstance(self.layer, nn.LayerNorm)
-        slope, rows = (value.reshape(examples, -1, width) for value in (gradient, x))
+        slope, rows = (value.reshape(units, -1, width) for value in (gradient, x))
         weight, bias = layer_norm_rows(slope, rows, width, eps, centred=centred)
         return {"weight": Rows(weight), "bias": Rows(bias)}
 
@@ -152,18 +177,16 @@ class LayerNorm(RowRule):
 class GroupNorm(RowRule):
     """``nn.GroupNorm``, by a kernel that takes channels last as they are."""
 
-    def unfit(self, x: Tensor, examples: int) -> str | None:
+    def unfit(self, x: Tensor) -> str | None:
         return None if x.dim() > 1 else "is given a tensor of 1 dimension"
 
     def output(self, x: Tensor) -> Tensor:
         layer = self.layer
         return normalisation.group_norm(x, layer.num_groups, layer.weight, layer.bias, layer.eps)
 
-    def contributions(self, examples: int, gradient: Tensor, x: Tensor) -> dict[str, Contribution]:
+    def contributions(self, units: int, gradient: Tensor, x: Tensor) -> dict[str, Contribution]:
         weight, bias = group_norm_rows(gradient, x, self.groups, self.layer.eps)
-        if len(x) != examples:
-            weight, bias = (each.unflatten(0, (examples, -1)).sum(dim=1) for each in (weight, bias))
-        return {"weight": Rows(weight), "bias": Rows(bias)}
+        return {"weight": Rows(unit_sums(weight, units)), "bias": Rows(unit_sums(bias, units))}
 
     @property
     def groups(self) -> int:
@@ -180,7 +203,7 @@ class InstanceNorm(GroupNorm):
     def suits(layer: Any) -> bool:
         return layer.running_mean is None
 
-    def unfit(self, x: Tensor, examples: int) -> str | None:
+    def unfit(self, x: Tensor) -> str | None:
         sizes = next(sizes for kind, sizes in _DIMENSIONS.items() if isinstance(self.layer, kind))
         return None if x.dim() in sizes else f"is given a tensor of {x.dim()} dimensions"
 
@@ -198,12 +221,12 @@ class FrozenNorm(RowRule):
 
     unfit = InstanceNorm.unfit
 
-    def contributions(self, examples: int, gradient: Tensor, x: Tensor) -> dict[str, Contribution]:
+    def contributions(self, units: int, gradient: Tensor, x: Tensor) -> dict[str, Contribution]:
         layer, shape = self.layer, (-1, *(1,) * (x.dim() - 2))
         normalised = (x - layer.running_mean.view(shape)) * (layer.running_var + layer.eps).rsqrt().view(
             shape
         )
-        each = (value.unflatten(0, (examples, -1)) for value in (gradient * normalised, gradient))
+        each = (value.unflatten(0, (units, -1)) for value in (gradient * normalised, gradient))
         weight, bias = (summed(value, 1, *range(3, value.dim())) for value in each)
         return {"weight": Rows(weight), "bias": Rows(bias)}
 
@@ -219,6 +242,7 @@ def is_frozen(layer: nn.Module) -> bool:
 
 _RULES: tuple[tuple[type[nn.Module], type[Rule]], ...] = (
     (nn.Linear, Linear),
+    (StandardisedConv2d, StandardisedConvolution),
     *((kind, Convolution) for kind in (nn.Conv1d, nn.Conv2d, nn.Conv3d)),
     (nn.Embedding, Embedding),
     (nn.EmbeddingBag, EmbeddingBag),
@@ -279,7 +303,7 @@ def known_layers(model: nn.Module) -> dict[str, Rule]:
         covered = (f"{name}." if name else "") if whole else covered
         own = layer.named_parameters(recurse=whole, remove_duplicate=False)
         trained = {own: names[id(parameter)] for own, parameter in own if parameter.requires_grad}
-        if rule is not None and (stepped or trained.keys() <= {"weight", "bias"}):
+        if rule is not None and trained.keys() <= (rule.names or trained.keys()):
             known[name] = rule(name, layer, trained)
     return known
 

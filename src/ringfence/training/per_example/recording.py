@@ -23,8 +23,10 @@ class RecordedGradients(ExampleGradients):
     Guarantee: that of ``ExampleGradients``, for the computation that was recorded.
     """
 
-    def __init__(self, model: nn.Module, memory_budget: int | None = None, rows: int | None = None) -> None:
-        super().__init__(model, memory_budget, rows)
+    def __init__(
+        self, model: nn.Module, memory_budget: int | None = None, rows: int | None = None, per_unit: int = 1
+    ) -> None:
+        super().__init__(model, memory_budget, rows, per_unit)
         self.not_recorded_because: str | None = None
         self._clip: Clip | None = None  # that of the last sum, with which the next recording is made
         self._granted: object = None  # what the recording takes for granted, or will

@@ -1,0 +1,260 @@
+"""A wide residual network trained privately on CIFAR-10 from scratch, as by De et al. (arXiv 2204.13650).
+
+    python -m experiments.wrn_cifar10 --data cifar10.npz --epsilon 8 --steps 2400 --out wrn-8
+    python -m experiments.wrn_cifar10 --data cifar10.npz --epsilon 8 --steps 2400 --out wrn-8 --resume
+
+Weights are standardised, normalisation is by groups, each example has several augmentations whose gradients
+are averaged before the clip, and weights are averaged over steps. A run stops after ``--minutes`` and goes on
+with ``--resume`` and the same settings. The folder then holds the run (run.ckpt and its journal), averaged
+weights, and a curve of accuracies on the test images. The settings are the paper's, not chosen on these data.
+"""
+
+import argparse
+import csv
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.optim.swa_utils import AveragedModel
+from torch.utils.data import DataLoader, Dataset
+
+import ringfence as rf
+from experiments.networks import standardised_wide_resnet
+
+_PADDING = 4
+_SAVED_EVERY = 120.0  # seconds
+
+
+class Images(Dataset[tuple[Tensor, Tensor]]):
+    """Images on a device, handed out as whole batches of numbers from -2 to 2."""
+
+    def __init__(self, images: np.ndarray, labels: np.ndarray, device: torch.device) -> None:
+        self._images = torch.as_tensor(images).permute(0, 3, 1, 2).to(device)
+        self._labels = torch.as_tensor(labels).long().to(device)
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        images, labels = self.__getitems__([index])
+        return images[0], labels[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
+        at = torch.tensor(indices, dtype=torch.long, device=self._labels.device)
+        return self._images[at].float() / 63.75 - 2, self._labels[at]
+
+
+def crop_and_flip(images: Tensor) -> Tensor:
+    """Each image shifted by up to four pixels in both directions, mirrored at the edges, and flipped or not.
+
+    >>> crop_and_flip(torch.rand(5, 3, 8, 8)).shape
+    torch.Size([5, 3, 8, 8])
+    """
+    count, _, height, width = images.shape
+    device = images.device
+    shift = torch.randint(-_PADDING, _PADDING + 1, (2, count, 1), device=device)
+    y, x = (shift[side] + torch.arange(size, device=device) for side, size in enumerate((height, width)))
+    x = torch.where(torch.rand(count, 1, device=device) < 0.5, x, x.flip(1))
+    y, x = (
+        torch.where(at < 0, -1 - at, torch.where(at >= size, 2 * size - 1 - at, at))
+        for at, size in ((y, height), (x, width))
+    )
+    which = torch.arange(count, device=device)[:, None, None]
+    # channels last, as convolutions on a GPU want them
+    return images.permute(0, 2, 3, 1)[which, y[:, :, None], x[:, None, :]].permute(0, 3, 1, 2)
+
+
+def averaged_with(decay: float) -> Any:
+    """The update of an exponential moving average that forgets its first steps sooner."""
+
+    def update(averages: list[Tensor], weights: list[Tensor], count: Tensor | int) -> None:
+        step = int(count)
+        kept = min(decay, (1 + step) / (10 + step))
+        torch._foreach_lerp_(averages, weights, 1 - kept)
+
+    return update
+
+
+@torch.no_grad()
+def accuracy(model: nn.Module, images: Images, half: bool) -> float:
+    """The share of images that the model, in evaluation, gets right."""
+    right, device = 0, images[0][1].device
+    for start in range(0, len(images), 1000):
+        inputs, labels = images.__getitems__(range(start, min(start + 1000, len(images))))
+        with torch.autocast(device.type, torch.bfloat16, enabled=half):
+            right += int((model(inputs).argmax(dim=1) == labels).sum())
+    return right / len(images)
+
+
+def read_images(files: Sequence[Path], device: torch.device) -> tuple[Images, Images]:
+    """The images for training and for testing, of one file or of several that hold a part each."""
+    arrays: dict[str, list[np.ndarray]] = {name: [] for name in ("x_train", "y_train", "x_test", "y_test")}
+    for file in files:
+        with np.load(file) as part:
+            for name in arrays.keys() & set(part):
+                arrays[name].append(part[name])
+    whole = {name: np.concatenate(parts) for name, parts in arrays.items()}
+    return tuple(Images(whole[f"x_{part}"], whole[f"y_{part}"], device) for part in ("train", "test"))  # type: ignore[return-value]
+
+
+def settings(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The options of the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, nargs="+", required=True, help="npz with x_train, y_train, ...")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--minutes", type=float, default=1e9, help="stop after so many, and save")
+    parser.add_argument("--epsilon", type=float, default=8.0)
+    parser.add_argument("--delta", type=float, default=1e-5)
+    parser.add_argument("--sigma", type=float, help="in place of epsilon: as many steps as are asked for")
+    parser.add_argument("--steps", type=int, default=2400)
+    parser.add_argument("--batch", type=int, default=4096)
+    parser.add_argument("--augmentations", type=int, default=16)
+    parser.add_argument("--rows", type=int, default=8192, help="how many go through the network at once")
+    parser.add_argument("--learning-rate", type=float, default=2.0)
+    parser.add_argument("--decay", type=float, default=0.9999, help="of the averaged weights")
+    parser.add_argument("--norm", type=float, default=1.0, help="the L2 clip")
+    parser.add_argument("--clamp", type=float, help="the clip of each coordinate, in place of --norm")
+    parser.add_argument("--noise", choices=("gaussian", "rectified", "truncated"), default="gaussian")
+    parser.add_argument("--bound", type=float, help="of rectified and truncated noise")
+    parser.add_argument("--depth", type=int, default=16)
+    parser.add_argument("--width", type=int, default=4)
+    parser.add_argument("--every", type=int, default=200, help="steps between two accuracies")
+    parser.add_argument("--float32", action="store_true", help="not bfloat16, on a GPU")
+    parser.add_argument("--eager", action="store_true", help="record no CUDA graphs")
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    return parser.parse_args(arguments)
+
+
+def law(given: argparse.Namespace) -> rf.Mechanism:
+    """The mechanism, with the sigma that was given or one to begin the search with."""
+    sigma = 3.0 if given.sigma is None else given.sigma
+    if given.noise == "gaussian":
+        return rf.Gaussian(sigma)
+    kind = rf.RectifiedGaussian if given.noise == "rectified" else rf.TruncatedGaussian
+    return kind(sigma, given.bound)
+
+
+class Training:
+    """One visit to a run: from where it stands until its steps are made or its minutes are over."""
+
+    def __init__(self, given: argparse.Namespace) -> None:
+        self.given, device = given, torch.device(given.device)
+        self.half = device.type == "cuda" and not given.float32
+        torch.backends.cudnn.benchmark = True
+        train, self.test = read_images(given.data, device)
+        torch.manual_seed(0 if given.seed is None else given.seed)  # of the first weights, which are public
+        network = standardised_wide_resnet(given.depth, given.width).to(device)
+        network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.engine = rf.PrivacyEngine(
+            law(given),
+            rf.Norm(given.norm) if given.clamp is None else rf.Clamp(given.clamp),
+            public_size=len(train),
+            augmentations=given.augmentations,
+            transform=crop_and_flip,
+            micro_batch_size=max(1, given.rows // given.augmentations),
+            cuda_graphs=device.type == "cuda" and not given.eager,
+            seed=given.seed,
+        )
+        optimizer = torch.optim.SGD(network.parameters(), lr=given.learning_rate)
+        loader: DataLoader[Any] = DataLoader(train, given.batch, collate_fn=lambda batch: batch)
+        private = (network, optimizer, loader)
+        target = {"target_epsilon": given.epsilon, "target_delta": given.delta, "steps": given.steps}
+        self.model, self.optimizer, self.loader = (
+            self.engine.make_private_with_epsilon(*private, **target)
+            if given.sigma is None
+            else self.engine.make_private(*private)
+        )
+        self.averaged = AveragedModel(self.model, multi_avg_fn=averaged_with(given.decay))
+        given.out.mkdir(parents=True, exist_ok=True)
+        self.file, self.averages = given.out / "run.ckpt", given.out / "averaged.pt"
+        if given.resume:
+            self.load()
+
+    def load(self) -> None:
+        """Goes on where the folder was left."""
+        self.engine.load(self.file)
+        saved = torch.load(self.averages, weights_only=True)
+        if saved["steps"] != self.engine.steps:
+            raise ValueError(
+                f"{self.averages} is of step {saved['steps']}, {self.file} of {self.engine.steps}"
+            )
+        self.averaged.load_state_dict(saved["averaged"])
+
+    def save(self) -> None:
+        """Writes the run and the averaged weights."""
+        torch.save({"steps": self.engine.steps, "averaged": self.averaged.state_dict()}, self.averages)
+        self.engine.save(self.file)
+
+    def train(self) -> None:
+        """Makes steps until there are enough, or until time is up."""
+        print(f"sigma {self.engine.mechanism.sigma:.4f}, from step {self.engine.steps}", flush=True)
+        start = saved = time.monotonic()
+        first = self.engine.steps
+        while self.engine.steps < self.given.steps:
+            for images, labels in self.loader:
+                before = self.engine.steps
+                self.optimizer.zero_grad()
+                with torch.autocast(images.device.type, torch.bfloat16, enabled=self.half):
+                    outputs = self.model(images)
+                cross_entropy(outputs, labels).backward()
+                self.optimizer.step()
+                if self.engine.steps == before:
+                    continue
+                self.averaged.update_parameters(self.model)
+                now, steps = time.monotonic(), self.engine.steps
+                over = steps >= self.given.steps or now - start > 60 * self.given.minutes
+                if steps == first + 3:
+                    begun = now  # kernels are compiled, and passes recorded
+                if over or steps % self.given.every == 0:
+                    each = (now - begun) / (steps - first - 3) if steps > first + 3 else (now - start)
+                    self.report(each, (now - start) / 60)
+                if over or now - saved > _SAVED_EVERY:
+                    self.save()
+                    saved = time.monotonic()
+                if over:
+                    return
+
+    def report(self, each: float, minutes: float) -> None:
+        """Prints and keeps where the run stands."""
+        self.model.eval()
+        self.averaged.eval()
+        device = torch.device(self.given.device)
+        line = {
+            "steps": self.engine.steps,
+            "epsilon": round(self.engine.guarantee(self.given.delta).epsilon, 4),
+            "accuracy": accuracy(self.model, self.test, self.half),
+            "averaged accuracy": accuracy(self.averaged, self.test, self.half),
+            "ms a step": round(1000 * each, 1),
+            "minutes": round(minutes, 2),
+            "GiB": round(torch.cuda.max_memory_allocated() / 2**30, 1) if device.type == "cuda" else None,
+        }
+        self.model.train()
+        print("  ".join(f"{name} {value}" for name, value in line.items()), flush=True)
+        curve = self.given.out / "curve.csv"
+        new = not curve.exists()
+        with curve.open("a", newline="") as out:
+            writer = csv.DictWriter(out, line)
+            if new:
+                writer.writeheader()
+            writer.writerow(line)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Trains as the command line says."""
+    training = Training(settings(arguments))
+    training.train()
+    training.engine.close()
+    print(training.engine.guarantee(training.given.delta).statement)
+
+
+if __name__ == "__main__":
+    main()
