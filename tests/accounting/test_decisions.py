@@ -113,17 +113,40 @@ def test_neighbours_are_named() -> None:
         list(pairs(rf.StochasticSign(float64([1.0, 2.0])), [1.0, 2.0], "added"))
 
 
-def test_a_replaced_ballot_may_leave_queries_and_join_others() -> None:
-    """With 100 candidates and a lead of 12 that costs 0.0617, and the dearest single query 0.0383."""
-    refused = "at_most must be left out where neighbours is 'replaced', got 2"
-    for asked in (rf.decision_profile, rf.publishable_decision_epsilon, decision_rdp):
-        more = {"delta": 1e-5} if asked is rf.publishable_decision_epsilon else {}
-        with pytest.raises(
-            ValueError, match="at_most must be left out where neighbours is 'replaced', got 2"
-        ):
-            asked(rf.NoisyWinner(4.0), [[20, 8, 8]] * 3, neighbours="replaced", at_most=2, **more)
-    with pytest.raises(ValueError, match=refused):
-        rf.DecisionAccountant(rf.NoisyWinner(4.0), neighbours="replaced", at_most=2)
+@pytest.mark.parametrize("at_most", [1, 2])
+@pytest.mark.parametrize("law", [rf.NoisyWinner(4.0), rf.GumbelWinner(3.0), rf.ConfidentWinner(4.0, 9.0, 8.0)])
+def test_a_replaced_ballot_may_leave_queries_and_join_others(law: Decision, at_most: int) -> None:
+    """Every way out of ``at_most`` queries and into as many, by enumeration of all outcomes."""
+    votes = float64([[9, 8], [9, 9], [2, 7]])
+    seats = list(itertools.product(range(3), range(2)))
+    ballots = [
+        own for own in itertools.combinations(seats, at_most) if len({query for query, _ in own}) == at_most
+    ]
+    here = law.pair(votes, torch.zeros_like(votes))[0]
+    rdp = decision_rdp(law, votes, neighbours="replaced", at_most=at_most, orders=[2, 16])
+    profile = rf.decision_profile(law, votes, neighbours="replaced", at_most=at_most)
+    epsilon = profile.epsilon(1e-3)
+    worst, dearest = 0.0, torch.zeros(2, dtype=torch.float64)
+    for left, joined in itertools.product(ballots, repeat=2):
+        move = torch.zeros_like(votes)
+        for sign, ballot in ((-1, left), (1, joined)):
+            for seat in ballot:
+                move[seat] += sign
+        rho = law.pair(votes, move)[1]
+        p = torch.cartesian_prod(*here.T).sum(dim=1).exp()
+        q = torch.cartesian_prod(*(here - rho).T).sum(dim=1).exp()
+        for one, other in ((p, q), (q, p)):
+            worst = max(worst, float((one - math.exp(epsilon) * other).clamp(min=0).sum()))
+            sums = [float((one**order * other ** (1 - order)).sum().log()) / (order - 1) for order in (2, 16)]
+            dearest = torch.maximum(dearest, float64(sums))
+    assert worst <= 1e-3
+    assert bool((dearest <= rdp.worst * (1 + 1e-9)).all())
+    assert bool((rdp.worst <= 1.6 * dearest).all())
+    account = rf.DecisionAccountant(law, neighbours="replaced", at_most=at_most)
+    account.step(votes)
+    assert epsilon <= account.guarantee(1e-3).epsilon
+    with pytest.raises(ValueError, match="at_most must be left out where a replaced voter's epsilon is publ"):
+        rf.publishable_decision_epsilon(law, votes, neighbours="replaced", at_most=at_most, delta=1e-5)
     assert [checked_at_most(2, "added", queries) for queries in (1, 2, 3, math.inf)] == [None, None, 2, 2]
 
 

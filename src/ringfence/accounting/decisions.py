@@ -145,6 +145,7 @@ class DecisionAccountant(Accountant):
             self.law,
             math.ceil(self.charged),
             self.neighbours,
+            self.at_most,
             orders=self._orders,
             forward=self.forward,
             backward=self.backward,
@@ -185,15 +186,16 @@ def profile_and_rdp(
     at_most = checked_at_most(at_most, neighbours, queries)
     every = list(pairs(law, votes, neighbours))
     orders = checked_orders(DEFAULT_ORDERS)
-    rdp = rdp_of_pairs(every, orders, bounded_zcdp(law, neighbours), at_most)
-    mu = math.sqrt(2 * zcdp(law, neighbours) * (at_most or queries))
+    rdp = _rdp(law, votes, every, orders, neighbours, at_most)
+    mu = math.sqrt(2 * zcdp(law, neighbours, at_most) * (at_most or queries))
     proofs: dict[str, Callable[[float], float]] = {
         "Gaussian": lambda epsilon: gaussian_delta(mu, epsilon),
         "Rényi": delta_from_rdp(orders, rdp.worst),
     }
     together, stand_in = joined(every)
     del every  # which is large
-    if tight := atoms_delta(*together[:3], at_most, stand_in):
+    moved = 2 * at_most if at_most is not None and neighbours == "replaced" else at_most  # left, and joined
+    if tight := atoms_delta(*together[:3], moved, stand_in):
         left_out = queries * together.rho.shape[0] * UNDERFLOW
         proofs["backward induction"] = lambda epsilon: left_out + tight(epsilon)
     return PrivacyProfile(proofs), rdp
@@ -224,32 +226,72 @@ def decision_rdp(
     """
     number_of_queries(checked_law(law), votes)
     every = pairs(law, votes, neighbours)
-    most = checked_at_most(at_most, neighbours)
-    return rdp_of_pairs(every, checked_orders(orders), bounded_zcdp(law, neighbours), most)
+    return _rdp(law, votes, every, checked_orders(orders), neighbours, checked_at_most(at_most, neighbours))
 
 
-def zcdp(law: DecisionLaw, neighbours: Neighbours) -> float:
+def _rdp(
+    law: DecisionLaw,
+    votes: Real,
+    every: Iterable[Pairs],
+    orders: Tensor,
+    neighbours: Neighbours,
+    at_most: int | None,
+) -> PerInstanceRdp:
+    """``decision_rdp``, where ``every`` has all moves of these neighbours.
+
+    A ballot that is replaced and bounded changes its vote at k queries, and leaves or joins 2 (at_most - k)
+    others, for some k. Whatever it is, the dearest queries of either kind cost at least as much.
+    """
+    if neighbours != "replaced" or at_most is None:
+        return rdp_of_pairs(every, orders, bounded_zcdp(law, neighbours), at_most)
+    changed = _costs_of_pairs(every, orders, bounded_zcdp(law, "replaced"))
+    moved = _costs_of_pairs(pairs(law, votes, "added"), orders, bounded_zcdp(law, "added"))
+    worst, knots = filled(*moved, 2.0 * at_most), torch.linspace(0, at_most, min(at_most, _KNOTS) + 1)
+    for less, more in pairwise(knots.long().unique().tolist()):
+        both = filled(*changed, float(more)) + filled(*moved, 2.0 * (at_most - less - 1))
+        worst = torch.maximum(worst, both)
+    most = at_most * bounded_zcdp(law, neighbours, at_most) * orders
+    return PerInstanceRdp(orders, *torch.minimum(worst, most))
+
+
+def _of_a_ballot(cost: Callable[[Neighbours], float], neighbours: Neighbours, at_most: int | None) -> float:
+    """What one voter costs per query, of as many as ``at_most`` says, or of all.
+
+    A ballot that is replaced and bounded may leave one query and join another instead of changing its vote.
+    """
+    twice = 2 * cost("added") if neighbours == "replaced" and at_most is not None else 0.0
+    return max(cost(neighbours), twice)
+
+
+def zcdp(law: DecisionLaw, neighbours: Neighbours, at_most: int | None = None) -> float:
     """D / alpha of a Gaussian release that tells as much as one query in every test, whatever the votes.
 
     >>> import ringfence as rf
     >>> round(zcdp(rf.NoisyWinner(10.0), "replaced"), 9), round(zcdp(rf.StochasticSign(10.0), "replaced"), 9)
     (0.01, 0.02)
     """
-    if isinstance(law, Decision):
-        return law.gaussian_zcdp(_MOVES[neighbours]) * (1 + 1e-12)
-    mu = _FARTHEST[neighbours] / float(law.sigma)
-    return 0.5 * mu * mu * (1 + 1e-12)  # which is infinite where a power raises an error
+
+    def cost(change: Neighbours) -> float:
+        if isinstance(law, Decision):
+            return law.gaussian_zcdp(_MOVES[change])
+        mu = _FARTHEST[change] / float(law.sigma)
+        return 0.5 * mu * mu  # which is infinite where a power raises an error
+
+    return _of_a_ballot(cost, neighbours, at_most) * (1 + 1e-12)
 
 
-def bounded_zcdp(law: DecisionLaw, neighbours: Neighbours) -> float:
+def bounded_zcdp(law: DecisionLaw, neighbours: Neighbours, at_most: int | None = None) -> float:
     """An upper bound of D / alpha of one query over all votes, at most that of the Gaussian release.
 
     >>> import ringfence as rf
     >>> [round(of(rf.GumbelWinner(10.0), "replaced"), 5) for of in (bounded_zcdp, zcdp)]
     [0.005, 0.00785]
     """
-    most = zcdp(law, neighbours)
-    return min(most, law.zcdp(_MOVES[neighbours]) * (1 + 1e-12)) if isinstance(law, Decision) else most
+    most = zcdp(law, neighbours, at_most)
+    if not isinstance(law, Decision):
+        return most
+    own = _of_a_ballot(lambda change: law.zcdp(_MOVES[change]), neighbours, at_most)
+    return min(most, own * (1 + 1e-12))
 
 
 def voter_shifts(law: DecisionLaw, neighbours: Neighbours) -> tuple[float, float]:
@@ -264,10 +306,13 @@ def voter_shifts(law: DecisionLaw, neighbours: Neighbours) -> tuple[float, float
     return (_FARTHEST[neighbours] / float(law.sigma),) * 2
 
 
-def loss_of_any(law: DecisionLaw, queries: int, neighbours: Neighbours, **known: Any) -> PrivacyLoss:
+def loss_of_any(
+    law: DecisionLaw, queries: int, neighbours: Neighbours, at_most: int | None = None, **known: Any
+) -> PrivacyLoss:
     """The loss of decisions, for every dataset, where one voter takes part in this many of them.
 
-    ``known`` is passed on to ``PrivacyLoss.of_zcdp``.
+    They are all that there are, unless there is a bound ``at_most``. ``known`` is passed on to
+    ``PrivacyLoss.of_zcdp``.
 
     >>> import ringfence as rf
     >>> laws = rf.NoisyWinner(10.0), rf.GumbelWinner(10.0)
@@ -275,11 +320,12 @@ def loss_of_any(law: DecisionLaw, queries: int, neighbours: Neighbours, **known:
     [1.642, 1.075]
     """
     eta = law.loss_range(_MOVES[neighbours]) if isinstance(law, Decision) else math.inf
+    moved = 2 * queries if neighbours == "replaced" and at_most is not None else queries  # left, and joined
     return PrivacyLoss.of_zcdp(
-        queries * zcdp(law, neighbours),
-        queries * bounded_zcdp(law, neighbours),
+        queries * zcdp(law, neighbours, at_most),
+        queries * bounded_zcdp(law, neighbours, at_most),
         change=REPLACED if neighbours == "replaced" else ADDED_OR_REMOVED,
-        dominating=(("range", eta * (1 + 1e-12), queries),) if eta < math.inf else (),
+        dominating=(("range", eta * (1 + 1e-12), moved),) if eta < math.inf else (),
         **known,
     )
 
@@ -288,6 +334,13 @@ def rdp_of_pairs(
     every: Iterable[Pairs], orders: Tensor, ceiling: float, at_most: int | None
 ) -> PerInstanceRdp:
     """``decision_rdp`` of pairs; no query counts more than ``ceiling`` times the order."""
+    found, room = _costs_of_pairs(every, orders, ceiling)
+    sums = found @ room if at_most is None else filled(found, room, float(at_most))
+    return PerInstanceRdp(orders, *sums)
+
+
+def _costs_of_pairs(every: Iterable[Pairs], orders: Tensor, ceiling: float) -> tuple[Tensor, Tensor]:
+    """The worst divergences of queries, (directions, orders, queries), and how often each query repeats."""
     costs, repeats = [], []
     ascending, places = orders.unique(return_inverse=True)
     for part in every:
@@ -298,8 +351,7 @@ def rdp_of_pairs(
     room = torch.cat(repeats)
     if bool(found.isnan().any()):
         raise FloatingPointError("Rényi divergences of decisions cannot be represented at these arguments")
-    sums = found @ room if at_most is None else filled(found, room, float(at_most))
-    return PerInstanceRdp(orders, *sums)
+    return found, room
 
 
 def _worst(part: Pairs, orders: Tensor) -> Tensor:
@@ -578,18 +630,14 @@ def checked_law(law: object) -> DecisionLaw:
 def checked_at_most(at_most: int | None, neighbours: Neighbours, queries: float = math.inf) -> int | None:
     """The number of queries in which one voter can count; None where in all of them.
 
-    A ballot that is replaced may leave ``at_most`` queries and join as many others. The accounts do not know
-    such moves, so that ``at_most`` is refused there.
+    A ballot that is replaced may leave ``at_most`` queries and join as many others.
 
-    >>> checked_at_most(2, "replaced")
-    Traceback (most recent call last):
-    ValueError: at_most must be left out where neighbours is 'replaced', got 2
+    >>> checked_at_most(2, "replaced"), checked_at_most(2, "added", queries=2)
+    (2, None)
     """
     checks.one_of("neighbours", neighbours, _FARTHEST)
     if at_most is None:
         return None
-    if neighbours == "replaced":
-        raise ValueError(f"at_most must be left out where neighbours is 'replaced', got {at_most}")
     at_most = checks.count("at_most", at_most, at_least=1)
     return None if at_most >= queries else at_most
 

@@ -34,7 +34,7 @@ from ringfence.numerics.blocks import at_once
 from ringfence.numerics.normal import log_tail
 from ringfence.numerics.rounding import rounded_up
 from ringfence.releases.account import Budget, Measured, ReleaseAccount
-from ringfence.releases.cells import bounded, person_column
+from ringfence.releases.cells import count_kept
 from ringfence.releases.reader import (
     Rows,
     are_files,
@@ -169,7 +169,7 @@ def count_ballots(
     """
     import ibis
 
-    who = person_column(rows, person[0]) if person else ibis.row_number()
+    who = rows.column("person", person[0]) if person else ibis.row_number()
     own = rows.table.select(person=who, **{f"q{at}": rows.table[name] for at, name in enumerate(names)})
     bound = at_most is not None and at_most < len(names)
     counts, parts = torch.zeros(len(names), choices, dtype=torch.int64), []

@@ -8,26 +8,27 @@ bound contributions in this way before they add noise.
 import itertools
 import math
 import secrets
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.releases.reader import Rows, public_values
+from ringfence.releases.reader import Rows, looks_like, public_values
 
 if TYPE_CHECKING:
     import ibis.expr.types as ir
     import pyarrow
 
 MOST_CELLS = 10_000_000
-_LARGEST = sys.float_info.max
 UNITS = 1 << 20  # a value between -1 and 1 is counted in units of 1 / UNITS, so that sums are exact
-Domain = Mapping[Any, Iterable[Any]]
+Domain = Mapping[Any, Iterable[Any]] | Iterable[Any]  # by column, or of the only one
+Missing = Literal["refuse", "drop", "category"]  # what becomes of rows without a value
+
+_LEFT_OUT = -1  # in place of the number of a cell
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Axis:
     """One column of a table: its public values, as they are printed, and how a row finds its own.
 
     ``key`` is the expression that a row is sorted by, ``found`` maps its value to a number. ``raw`` is the
-    column as it stands in the data, for messages.
+    column as it stands in the data, for messages. A missing value has the key None.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Cells:
     """All combinations of the values of some columns, the last column fastest."""
 
     axes: tuple[Axis, ...]
+    missing: Missing = "refuse"
 
     @property
     def count(self) -> int:
@@ -69,19 +71,19 @@ class Cells:
         return {f"k{place}": axis.key for place, axis in enumerate(self.axes)}
 
     def places(self, rows: Rows, keys: Iterable[tuple[Any, ...]]) -> list[int]:
-        """The number of the cell that has these keys, one for each axis.
+        """The number of the cell that has these keys, one for each axis, or -1 where rows are left out.
 
         A key that is no public value is an error that names the column and the value.
         """
         places = []
         for own in keys:
-            cell = 0
+            cell, left_out = 0, False
             for axis, key in zip(self.axes, own, strict=True):
                 number = axis.found.get(key)
                 if number is None:
                     raise ValueError(self._outside(rows, axis, key))
-                cell = cell * len(axis.values) + number
-            places.append(cell)
+                cell, left_out = cell * len(axis.values) + number, left_out or number == _LEFT_OUT
+            places.append(_LEFT_OUT if left_out else cell)
         return places
 
     def fill(self, answer: "pyarrow.Table", name: str) -> Tensor:
@@ -91,12 +93,17 @@ class Cells:
         return torch.zeros(self.count, dtype=torch.int64).index_add_(0, places, numbers)
 
     def _outside(self, rows: Rows, axis: Axis, key: Any) -> str:
+        if key is None:
+            return (
+                f"column {axis.name!r} has a missing value: fill it, or give missing='drop' to leave such rows "
+                "out or missing='category' to count them"
+            )
         if axis.bins:
             [key] = one_of(rows, axis.raw, axis.key == -1)
-        if key is None:
-            return f"column {axis.name!r} has a missing value, which its domain lacks: add None to the domain"
-        where = "bins" if axis.bins else "domain"
-        return f"column {axis.name!r} has the value {key!r}, which its {where} lacks"
+            return f"column {axis.name!r} has the value {key!r}, which its bins lack"
+        return (
+            f"column {axis.name!r} has the value {key!r}, which its domain lacks{looks_like(key, axis.found)}"
+        )
 
 
 def public_cells(
@@ -105,13 +112,16 @@ def public_cells(
     domain: Domain | None = None,
     bins: Domain | None = None,
     taken: Sequence[str] = (),
+    missing: Missing = "refuse",
 ) -> Cells:
     """The cells of the columns ``by``, from what is public alone.
 
-    ``domain`` lists the values of a column. ``bins`` gives edges of intervals for a column of numbers: each
-    holds its lower edge and not its upper one, except the last, which holds both; an edge may be infinite. A
-    column of booleans is its own domain, and so is a dtype that declares categories (``Table.declared``).
-    ``taken`` are the names of the columns that will stand beside the cells.
+    ``domain`` lists the values of a column, and may describe others too. ``bins`` gives edges of intervals
+    for a column of numbers: each holds its lower edge and not its upper one, except the last, which holds
+    both; an edge may be infinite. A column of booleans is its own domain, and so is a dtype that declares
+    categories (``Rows.declared``). Rows without a value are refused, unless None is in the domain;
+    ``missing="drop"`` leaves them out, and "category" adds None to every domain and to bins. ``taken`` are
+    the names of the columns that will stand beside the cells.
 
     Guarantee: no value of a column enters the cells, so what only occurs in the data is not in them.
 
@@ -122,10 +132,7 @@ def public_cells(
     >>> cells.columns["0"][:3], cells.columns["1"][:3]
     ([0, 0, 0], ['0 to under 18', '18 to under 65', '65 and over'])
     """
-    given, edges = (
-        {str(name): values for name, values in checks.mapping(argument, {} if own is None else own).items()}
-        for argument, own in (("domain", domain), ("bins", bins))
-    )
+    checks.one_of("missing", missing, ("refuse", "drop", "category"))
     listed = [by] if isinstance(by, str | int) else checks.listed("by", () if by is None else by)
     names = [str(name) for name in listed]
     if len(set(names)) < len(names):
@@ -134,43 +141,57 @@ def public_cells(
         if name in taken:
             raise ValueError(f"by must not name a column {name!r}, which the release has too: rename it")
         rows.column("by", name)  # a misspelt column is the mistake to name, and not the domain that lacks it
-    for argument, own in (("domain", given), ("bins", edges)):
-        for name in own:
-            if name not in names:
-                named = ", ".join(map(repr, names)) or "no column"
-                raise ValueError(f"{argument} names the column {name!r}, which by does not; by names {named}")
-    axes = tuple(_axis(rows, name, given.get(name), edges.get(name)) for name in names)
-    cells = Cells(axes)
+    given, edges = _described("domain", domain, names), _described("bins", bins, names)
+    axes = tuple(_axis(rows, name, given.get(name), edges.get(name), missing) for name in names)
+    cells = Cells(axes, missing)
     if cells.count > MOST_CELLS:
         raise ValueError(f"by must give at most {MOST_CELLS:,} cells, got {cells.count:,}")
     return cells
 
 
-def _axis(rows: Rows, name: str, values: Iterable[Any] | None, edges: Iterable[Any] | None) -> Axis:
+def _described(argument: str, own: Domain | None, names: Sequence[str]) -> dict[str, Iterable[Any]]:
+    """What is said of columns, by name; a list is about the only column of ``by``."""
+    if own is not None and not names:
+        raise ValueError(f"by must name the columns that {argument} describes, got none")
+    if len(names) == 1 and isinstance(own, Iterable) and not isinstance(own, Mapping | str | bytes):
+        return {names[0]: own}
+    return {str(name): values for name, values in checks.mapping(argument, own or {}).items()}
+
+
+def _axis(
+    rows: Rows, name: str, values: Iterable[Any] | None, edges: Iterable[Any] | None, missing: Missing
+) -> Axis:
     column = rows.column("by", name)
     if values is not None and edges is not None:
         raise ValueError(f"column {name!r} must have a domain or bins, got both")
-    if edges is not None:
-        return _binned(rows, name, edges)
     if values is None:
         values = rows.declared.get(name)
     if values is None and column.type().is_boolean() and not rows.text:
         values = (False, True)
-    if values is None:
+    if edges is not None:
+        key, labels = _binned(rows, name, edges)
+        listed = dict(enumerate(labels))
+    elif values is not None:
+        key = column.cast("string") if rows.text else column
+        listed = public_values(f"domain of column {name!r}", values, rows.text)
+    else:
         raise ValueError(
             f"domain= must list the public values of column {name!r}: taken from the data they would give "
             "away which of them occur, and so would the categories of a Categorical (of the dtypes, polars' "
             "Enum alone declares them)"
         )
-    listed = public_values(f"domain of column {name!r}", values, rows.text)
     if not listed:
         raise ValueError(f"domain of column {name!r} must hold at least one value, got none")
-    key = column.cast("string") if rows.text else column
+    if missing == "category":
+        listed.setdefault(None, None)
     found = {own: number for number, own in enumerate(listed)}
-    return Axis(name, tuple(listed.values()), key, found, column)
+    if missing == "drop":
+        found.setdefault(None, _LEFT_OUT)
+    return Axis(name, tuple(listed.values()), key, found, column, bins=edges is not None)
 
 
-def _binned(rows: Rows, name: str, edges: Iterable[Any]) -> Axis:
+def _binned(rows: Rows, name: str, edges: Iterable[Any]) -> "tuple[ir.Value, list[str]]":
+    """The number of the bin of a row, -1 outside of them and null where there is no value; and the labels."""
     ends = [checks.number(f"an edge of the bins of column {name!r}", edge, checks.real) for edge in edges]
     if len(ends) < 2 or any(a >= b for a, b in itertools.pairwise(ends)):
         raise ValueError(f"bins of column {name!r} must be two or more rising edges, got {ends}")
@@ -186,10 +207,9 @@ def _binned(rows: Rows, name: str, edges: Iterable[Any]) -> Axis:
         middle = (first + end + 1) // 2
         return ibis.ifelse(number < ends[middle], search(first, middle - 1), search(middle, end))
 
-    key = ibis.ifelse((number >= ends[0]) & (number <= ends[-1]), search(0, last), -1)
-    labels = tuple(_interval(a, b, place == last) for place, (a, b) in enumerate(itertools.pairwise(ends)))
-    found = {place: place for place in range(len(labels))}
-    return Axis(name, labels, key, found, rows.column("bins", name), bins=True)
+    inside = ibis.ifelse((number >= ends[0]) & (number <= ends[-1]), search(0, last), -1)
+    key = rows.column("bins", name).isnull().ifelse(None, inside)
+    return key, [_interval(a, b, place == last) for place, (a, b) in enumerate(itertools.pairwise(ends))]
 
 
 def _interval(lower: float, upper: float, last: bool) -> str:
@@ -221,10 +241,9 @@ def people_in(rows: Rows, cells: Cells, person: Any | None, at_most: int) -> Ten
     2
     """
     survey = _survey(rows, cells, person, {"people": rows.table.count()})
-    if person is None:
-        return cells.fill(survey, "people")
-    kept = bounded(rows, _of_people(rows, cells, person, survey), cells.count, at_most)
-    return cells.fill(rows.ask(kept.group_by("cell").aggregate(people=kept.count())), "people")
+    if person is not None:
+        survey = count_kept(rows, _of_people(rows, cells, person, survey), cells.count, at_most)
+    return cells.fill(survey, "people")
 
 
 def sums_in(
@@ -233,7 +252,8 @@ def sums_in(
     """Counts the people in each cell, and sums their values in units of 1 / UNITS.
 
     A value is clamped to ``limits``, and (value - middle) / half width is rounded to a multiple of
-    1 / UNITS. Where a person has several rows in a cell the mean of their values counts.
+    1 / UNITS. Where a person has several rows in a cell the mean of their values counts. Rows without a value
+    are left out with ``missing="drop"`` and refused otherwise; what is no finite number is always refused.
 
     Guarantee: as ``people_in``; and the value of one person moves the sum of a cell by at most UNITS. Sums
     are of integers, so there is no rounding that other rows could change.
@@ -247,24 +267,23 @@ def sums_in(
     ([2], [0.39999961853027344])
     """
     lower, upper = limits
-    value = rows.numbers("of", of)
-    value = value.between(-_LARGEST, _LARGEST).ifelse(value, None)
+    value, raw = rows.numbers("of", of), rows.column("of", of)
     middle, half = lower / 2 + upper / 2, upper / 2 - lower / 2
     units = ((value - middle) / half * UNITS).clip(-UNITS, UNITS).round().cast("int64")
-    asked = {"people": rows.table.count(), "missing": value.isnull().sum(), "units": units.sum()}
+    bad = value.isnull() & raw.notnull() if cells.missing == "drop" else value.isnull()
+    asked = {"people": value.count(), "units": units.sum(), "bad": bad.cast("int32").sum()}
     survey = _survey(rows, cells, person, asked)
-    if any(survey["missing"].to_pylist()):
-        [bad] = one_of(rows, rows.column("of", of), value.isnull())
-        what = "a missing value" if bad is None else f"the value {bad!r}"
-        raise ValueError(
-            f"column {str(of)!r} has {what}, where a number is needed: fill it or leave the row out"
-        )
+    if any(survey["bad"].to_pylist()):
+        [one] = one_of(rows, raw, bad)
+        what = "a missing value" if one is None else f"the value {one!r}"
+        leave = ", or give missing='drop' to leave such rows out" if one is None else ""
+        raise ValueError(f"column {str(of)!r} has {what}, where a number is needed: fill it{leave}")
     if person is not None:
         own = _of_people(rows, cells, person, survey, units=units)
+        own = own.filter(own.units.notnull())
         mean = (own.units.sum() / own.count()).round().cast("int64")
         own = own.group_by("cell", "person").aggregate(units=mean)
-        own = bounded(rows, own, cells.count, at_most)
-        survey = rows.ask(own.group_by("cell").aggregate(people=own.count(), units=own.units.sum()))
+        survey = count_kept(rows, own, cells.count, at_most, sums=("units",))
     return cells.fill(survey, "people"), cells.fill(survey, "units")
 
 
@@ -308,28 +327,26 @@ def one_of(rows: Rows, column: "ir.Value", wanted: "ir.Value") -> list[Any]:
     return list(found["value"].to_pylist())
 
 
-def person_column(rows: Rows, person: Any) -> "ir.Column":
-    """The column that says whose a row is, null where nobody is named."""
-    who = rows.column("person", person)
-    return rows.numbers("person", person) if who.type().is_floating() else who
-
-
 def _survey(
     rows: Rows, cells: Cells, person: Any | None, numbers: "Mapping[str, ir.Value]"
 ) -> "pyarrow.Table":
     """For each cell that occurs its keys, its numbers and its place, before contributions are bounded.
 
     Where more cells occur than are public, at least one of them is not public, and one more row than there
-    are cells is enough to find it: a column of free text is never held as a whole.
+    are cells is enough to find it: a column of free text is never held as a whole. Rows that ``cells`` leave
+    out are not there.
     """
+    import pyarrow.compute as pc
+
     asked = {**numbers, "rows": rows.table.count()}
     if person is not None:
-        who = person_column(rows, person)
-        asked["nobody"] = who.isnull().sum()
+        who = rows.column("person", person)
+        asked["nobody"] = who.isnull().cast("int32").sum()
         if who.type().is_floating():
-            asked["rounded"] = (who.abs() >= 2.0**53).sum()
+            asked["rounded"] = (who.abs() >= 2.0**53).cast("int32").sum()
     grouped = rows.table.group_by(**cells.keys) if cells.axes else rows.table
-    survey = rows.ask(grouped.aggregate(**asked).limit(cells.count + 1))
+    most = math.prod(len(axis.found) for axis in cells.axes)
+    survey = rows.ask(grouped.aggregate(**asked).limit(most + 1))
     if not sum(survey["rows"].to_pylist()):
         raise ValueError("the table must have at least one row, got none")
     keys = zip(*(survey[key].to_pylist() for key in cells.keys), strict=True) if cells.axes else [()]
@@ -341,7 +358,10 @@ def _survey(
             f"column {str(person)!r} must name people by integers or text, got floating-point numbers beyond "
             "2^53, where one may stand for several people"
         )
-    return survey
+    counts = pc.field("cell") != _LEFT_OUT
+    if left_out := sum(survey.filter(~counts)["rows"].to_pylist()):
+        rows.told.append(f"{left_out:,} rows have no value in a column of by, and are left out.")
+    return survey.filter(counts)
 
 
 def _of_people(
@@ -359,29 +379,53 @@ def _of_people(
         found = survey[name]
         known = found.drop_null()
         if len(known) < len(found):  # a missing value by a column of its own: Spark takes none from memory
-            keys[f"{name}_missing"] = key.isnull().cast("int64")
+            keys[f"{name}_missing"] = key.isnull().ifelse(1, 0).cast("int64")
             places[f"{name}_missing"] = found.is_null().cast("int64")
         if len(known):
             keys[name], places[name] = key.fill_null(known[0].as_py()), found.fill_null(known[0])
-    own = rows.table.select(**keys, person=person_column(rows, person), **more)
+    own = rows.table.select(**keys, person=rows.column("person", person), **more)
     if not cells.axes:
         return own.mutate(cell=ibis.literal(0, "int64"))
     return own.join(ibis.memtable(pyarrow.table(places)), [*keys]).select("person", "cell", *more)
 
 
-def bounded(rows: Rows, own: "ir.Table", cells: int, at_most: int) -> "ir.Table":
+def count_kept(
+    rows: Rows,
+    own: "ir.Table",
+    cells: int,
+    at_most: int,
+    by: Sequence[str] = ("cell",),
+    sums: Sequence[str] = (),
+) -> "pyarrow.Table":
+    """The people in each group of what ``bounded`` keeps, and sums; the owner is told whom it is short of."""
+    kept = bounded(rows, own, cells, at_most)
+    asked = {"people": kept.count(), **{name: kept[name].sum() for name in sums}}
+    if "beyond" in kept.columns:
+        asked["beyond"] = kept.beyond.sum()
+    answer = rows.ask(kept.group_by(*by).aggregate(**asked))
+    if "beyond" in asked and (beyond := sum(answer["beyond"].to_pylist())):
+        rows.told.append(
+            f"{beyond:,} people would count more than {at_most} times, and count {at_most} times (at_most)."
+        )
+    return answer
+
+
+def bounded(
+    rows: Rows, own: "ir.Table", cells: int, at_most: int, each: Sequence[str] = ("person",)
+) -> "ir.Table":
     """The rows of ``own`` that count: at most so many cells of each person, and each of them once.
 
     ``own`` has persons and cells, and perhaps something of a person in a cell, which then stands there once.
     A person's cells have numbers that are hashes of person, cell and a fresh random number, and the smallest
-    ones are kept.
+    ones are kept. ``each`` may bound the cells of a person within groups of them. ``beyond`` is 1 in one row
+    of each person who has more cells.
 
     Guarantee: which rows of a person count depends on that person's rows alone.
     """
     import ibis
     import ibis.expr.operations as ops
 
-    more = [name for name in own.columns if name not in ("person", "cell")]
+    more = [name for name in own.columns if name not in ("cell", *each)]
     if at_most >= cells:
         return own if more else own.distinct()
     engine = rows.table.get_backend()
@@ -396,6 +440,9 @@ def bounded(rows: Rows, own: "ir.Table", cells: int, at_most: int) -> "ir.Table"
     number = (mixed & ((1 << bits) - 1)) * cells + own.cell  # equal hashes are told apart, too
     if at_most == 1:
         first = {name: own[name].argmin(number) for name in more}
-        return own.group_by("person").aggregate(cell=number.min() % cells, **first)
-    place = ibis.row_number().over(group_by="person", order_by="number")
-    return own.mutate(number=number).distinct().mutate(place=place).filter(ibis._.place < at_most)
+        beyond = (own.cell.min() != own.cell.max()).ifelse(1, 0)
+        return own.group_by(*each).aggregate(cell=number.min() % cells, beyond=beyond, **first)
+    place, many = ibis.row_number().over(group_by=each, order_by="number"), ibis._.count().over(group_by=each)
+    own = own.mutate(number=number).distinct().mutate(place=place, many=many)
+    beyond = ((own.place == 0) & (own.many > at_most)).ifelse(1, 0)
+    return own.mutate(beyond=beyond).filter(own.place < at_most)

@@ -8,12 +8,15 @@ import csv
 import gzip
 import os
 import re
+import sys
 import tempfile
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from glob import escape, glob
 from importlib import import_module
+from io import BytesIO
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -34,7 +37,9 @@ Columns = Mapping[str, Sequence[Any]]
 _MOST_COLUMNS = 20_000
 LARGEST_COUNT = 2.0**50  # its neighbours are then whole numbers in float64
 _CSV, _PARQUET = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt"), (".parquet", ".pq")
+_LARGEST = sys.float_info.max
 _MEMORY = "4GB"  # of DuckDB; what does not fit goes to disk
+_BLOCK = 1 << 24  # bytes of a file that are looked at at once
 _HELD, _UNKNOWN = 1 << 18, 1 << 14  # numbers at once; no code is as large
 _LIBRARIES = ("pandas", "polars", "pyarrow", "duckdb", "ibis", "pyspark")
 # How every CSV file is read. Nothing is looked for in the data: one row would change how all others are read.
@@ -50,14 +55,12 @@ class Table:
 
     Where ``text`` is true, values are compared as text: files have no types that everyone agrees on (007 is a
     number to some). A missing value is null in a frame, NaN in a frame of pandas and an empty cell in a file;
-    arrays and tensors have none. ``declared`` has the categories of the columns whose dtype declares them: a
-    polars Enum. A Categorical may hold just what occurs in the data, ordered or not, and declares nothing.
+    arrays and tensors have none.
     """
 
     columns: Mapping[str, Any]  # of pyarrow, or arrays
     kind: str = "pyarrow"  # as ``make_table`` takes it
     text: bool = False
-    declared: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
     def coded(
         self, names: Sequence[str], code: Callable[[Any], int | None], missing: int, rule: str
@@ -113,12 +116,18 @@ class Table:
 
 @dataclass(frozen=True)
 class Rows:
-    """A table of Ibis. ``kind``, ``text`` and ``declared`` are those of ``Table``."""
+    """A table of Ibis. ``kind`` and ``text`` are those of ``Table``.
+
+    ``declared`` has the categories of the columns whose dtype declares them: a polars Enum. A Categorical may
+    hold just what occurs in the data, ordered or not, and declares nothing. ``told`` are sentences about the
+    data for its owner alone.
+    """
 
     table: "ir.Table"
     kind: str = "pyarrow"
     text: bool = False
     declared: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    told: list[str] = field(default_factory=list)
 
     @property
     def columns(self) -> Sequence[str]:
@@ -126,11 +135,15 @@ class Rows:
         return cast(Sequence[str], self.table.columns)
 
     def column(self, argument: str, name: object) -> "ir.Column":
-        """A column that is there."""
-        return self.table[known_column(argument, name, self.columns)]
+        """A column that is there; NaN is null."""
+        import ibis.expr.operations as ops
+
+        column = self.table[known_column(argument, name, self.columns)]
+        floating = column.type().is_floating() and self.table.get_backend().has_operation(ops.IsNan)
+        return column.isnan().ifelse(None, column) if floating else column
 
     def numbers(self, argument: str, name: object) -> "ir.Column":
-        """A column of numbers in float64, null where there is none; NaN is null too."""
+        """A column of finite numbers in float64, null where there is none."""
         import ibis.expr.operations as ops
 
         column, engine = self.column(argument, name), self.table.get_backend()
@@ -140,7 +153,7 @@ class Rows:
         if not kind.is_numeric() and not engine.has_operation(ops.TryCast):
             raise ValueError(f"column {str(name)!r} must hold numbers, which {engine.name} has as {kind}")
         number = column.cast("float64") if kind.is_numeric() else column.try_cast("float64")
-        return number.isnan().ifelse(None, number) if engine.has_operation(ops.IsNan) else number
+        return number.between(-_LARGEST, _LARGEST).ifelse(number, None)
 
     def ask(self, query: "ir.Table") -> "pyarrow.Table":
         """The answer to a query; an error of the engine is one line."""
@@ -196,8 +209,7 @@ def open_ballots(data: Any) -> "Iterator[Table | Rows]":
     elif is_array(data):
         yield _array_table(data)
     elif _library(data) in ("pandas", "polars", "pyarrow"):
-        table, declared = _arrow_table(data)
-        yield Table(_columns(table), _library(data), declared=declared)
+        yield Table(_columns(_arrow_table(data)[0]), _library(data))
     else:
         with open_rows(data, in_order=True) as rows:
             yield rows
@@ -255,8 +267,7 @@ def open_rows(data: Any, *, in_order: bool = False) -> Iterator[Rows]:
         names = list(data.columns) if library == "duckdb" else rows.column_names
         if not names:
             raise ValueError("the table must have at least one column, got none")
-        if len({name.lower() for name in names}) < len(names):
-            raise ValueError(f"the table must name each column once, in upper or lower case, got {names}")
+        check_columns("the table", names)
         with _errors_in_one_line("the table"):
             engine.con.register("rows", rows)
             table = engine.table("rows")
@@ -327,13 +338,19 @@ def _arrow_table(data: Any) -> tuple["pyarrow.Table", dict[str, tuple[Any, ...]]
             for name, dtype in data.schema.items()
             if type(dtype).__name__ == "Enum"
         }
+    if library == "pandas":
+        check_columns("the table", list(map(str, data.columns)))
+        data = data.copy(deep=False)
+        for name, kind in data.dtypes.items():
+            if "interval" in str(kind.categories.dtype if hasattr(kind, "categories") else kind):
+                data[name] = data[name].astype(object).map(str, "ignore")
     try:
         if library == "pandas":
             table = pyarrow.Table.from_pandas(data, preserve_index=False)
         else:
             table = pyarrow.table(data)
-    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, OverflowError) as error:
-        raise ValueError(f"data must have columns of one type each: {error.args[0]}") from None
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, OverflowError):
+        raise ValueError("data must have columns of one type each, got a column of several") from None
     return table, declared
 
 
@@ -372,6 +389,27 @@ def make_coded_table(kind: str, codes: Mapping[Any, int], columns: Columns) -> A
     return torch.from_numpy(array) if kind == "torch" else array
 
 
+def check_columns(what: str, names: Sequence[str]) -> None:
+    """Refuses names of columns of which two are the same, as engines know them: in any case of letters."""
+    seen = set()
+    for name in map(str.lower, names):
+        if name in seen:
+            raise ValueError(f"{what} must name each column once, in upper or lower case, got {name!r} twice")
+        seen.add(name)
+
+
+def looks_like(value: object, known: Iterable[Any]) -> str:
+    """Words about what is there and is written almost as ``value``, or an empty text.
+
+    >>> looks_like("e\u0301", ["a", "\u00e9"]), looks_like("north", ["south"])
+    ("; it has '\\xe9', which only looks like 'e\\u0301'", '')
+    """
+    own, *others = (unicodedata.normalize("NFKC", str(one)).casefold().strip() for one in (value, *known))
+    if own not in others:
+        return ""
+    return f"; it has {[*known][others.index(own)]!a}, which only looks like {value!a}"
+
+
 def known_column(argument: str, name: object, columns: Iterable[str]) -> str:
     """The name of a column that is there; raises ValueError naming those that are.
 
@@ -379,8 +417,8 @@ def known_column(argument: str, name: object, columns: Iterable[str]) -> str:
     '0'
     """
     if str(name) not in (names := list(columns)):
-        known = ", ".join(map(repr, names))
-        raise ValueError(f"{argument} names the column {name!r}, which the table lacks; it has {known}")
+        has = looks_like(name, names) or f"; it has {', '.join(map(repr, names))}"
+        raise ValueError(f"{argument} names the column {name!r}, which the table lacks{has}")
     return str(name)
 
 
@@ -449,6 +487,7 @@ def public_values(argument: str, values: Any, text: bool) -> dict[Any, Any]:
         found: dict[Any, Any] = {}
         for listed in values:
             value = listed.item() if hasattr(listed, "item") else listed
+            value = str(value) if type(value).__name__ == "Interval" else value  # of pandas
             key = value
             if text:  # as DuckDB writes it: true and false are lower case there
                 key = (
@@ -512,15 +551,17 @@ def are_files(data: Any) -> bool:
 def _table_of_files(engine: "Backend", given: Sequence[str | Path]) -> "ir.Table":
     files: list[str] = []
     for name in map(str, given):
+        if not name.lower().endswith((*_CSV, *_PARQUET)):
+            raise ValueError(
+                f"a name of a file must end in {', '.join((*_CSV, *_PARQUET))}, got {name!r}: texts are taken "
+                "for names of files, and a column of values belongs in a frame"
+            )
         files += [name] if Path(name).is_file() else sorted(glob(name, recursive=True)) or [name]
     for name in files:
         if not Path(name).is_file():
             raise FileNotFoundError(2, "No such file", name)
     if len({(status.st_dev, status.st_ino) for status in map(os.stat, files)}) < len(files):
         raise ValueError(f"each file must be given once, got one of these twice: {', '.join(files)}")
-    for name in files:
-        if not name.lower().endswith((*_CSV, *_PARQUET)):
-            raise ValueError(f"a file must end in {', '.join((*_CSV, *_PARQUET))}, got {name!r}")
     parquet = [name.lower().endswith(_PARQUET) for name in files]
     if any(parquet):
         if not all(parquet):
@@ -548,51 +589,78 @@ def _table_of_files(engine: "Backend", given: Sequence[str | Path]) -> "ir.Table
 
 
 def _dialect(name: str) -> tuple[tuple[str, ...], bool, str]:
-    """The header of a CSV file, whether a cell holds a line break, and the delimiter.
+    """The header of a CSV file, whether a cell holds a line break, and the delimiter: the header says it.
 
     Guarantee: unless the file is refused, quotes stand at the ends of cells alone, and a line begins inside a
     cell if and only if the number of quotes before it is odd: no line, whatever it is, changes another one.
     """
-    gz, delimiter = name.lower().endswith(".gz"), "\t" if ".tsv" in name.lower()[-7:] else ","
-    around, inside, spans = (b"", delimiter.encode(), b"\r", b"\n"), False, False
+    opened = gzip.open if name.lower().endswith(".gz") else open
     try:
-        with (gzip.open if gz else open)(name, "rt", encoding="utf-8-sig", newline="") as text:
+        with opened(name, "rb") as file:
+            first = file.readline().removeprefix(b"\xef\xbb\xbf")
+            delimiter = ";" if b";" in first and b"," not in first else ","
+            delimiter = "\t" if ".tsv" in name.lower()[-7:] else delimiter
+            file.seek(0)
+            spans = _spans(file, delimiter.encode())
+        with opened(name, "rt", encoding="utf-8-sig", newline="") as text:
             header = next(csv.reader(text, delimiter=delimiter, strict=True), [])
-        with (gzip.open if gz else open)(name, "rb") as lines:
-            for number, line in enumerate(lines, 1):
-                if b'"' not in line:
-                    continue
-                pieces = line.removeprefix(b"\xef\xbb\xbf" if number == 1 else b"").split(b'"')
-                for place in range(inside, len(pieces), 2):  # those outside quotes
-                    before, after = pieces[place][:1] * (place > 0), pieces[place][-1:]
-                    if before not in around or (place < len(pieces) - 1 and after not in around[:2]):
-                        raise ValueError(f"a quote inside a cell in line {number}")
-                inside ^= len(pieces) % 2 == 0
-                spans |= inside
-        if inside:
-            raise ValueError("a quote that nothing closes")
     except (ValueError, EOFError, csv.Error, gzip.BadGzipFile) as error:
         raise ValueError(f"{name} must be CSV in UTF-8 as RFC 4180 has it, got {error}") from None
+    if not any(header):
+        raise ValueError(f"{name} must begin with a line of names of columns, got none: is it empty?")
     columns = [column or f"column{place}" for place, column in enumerate(header)]
     if len(header) > _MOST_COLUMNS:
         raise ValueError(f"{name} must have at most {_MOST_COLUMNS:,} columns, got {len(header):,}")
-    if len({column.lower() for column in columns}) < max(1, len(columns)):
-        raise ValueError(f"{name} must have a header that names each column once, got {header}")
+    check_columns(name, columns)
     return tuple(columns), spans, delimiter
+
+
+def _spans(file: Any, delimiter: bytes) -> bool:
+    """Whether a cell of a CSV file holds a line break; raises ValueError where quotes or bytes are wrong."""
+    around, inside, spans, number = (b"", delimiter, b"\r", b"\n"), False, False, 0
+    while block := file.read(_BLOCK) + file.readline():
+        plain = block.isascii() and b'"' not in block
+        for place, line in enumerate(() if plain else BytesIO(block), number + 1):
+            if not line.isascii():
+                try:
+                    line.decode()
+                except UnicodeDecodeError:
+                    raise ValueError(f"other bytes in line {place}: save it as UTF-8") from None
+            if b'"' not in line:
+                continue
+            pieces = line.removeprefix(b"\xef\xbb\xbf" if place == 1 else b"").split(b'"')
+            for at in range(inside, len(pieces), 2):  # those outside quotes
+                before, after = pieces[at][:1] * (at > 0), pieces[at][-1:]
+                if before not in around or (at < len(pieces) - 1 and after not in around[:2]):
+                    raise ValueError(f"a quote inside a cell in line {place}")
+            inside ^= len(pieces) % 2 == 0
+            spans |= inside
+        number += block.count(b"\n")
+    if inside:
+        raise ValueError("a quote that nothing closes")
+    return spans
 
 
 @contextmanager
 def _errors_in_one_line(what: str) -> Iterator[None]:
-    """Makes an error of an engine, whichever it is, a ValueError of one line; those of Python stay."""
+    """Makes an error of an engine, whichever it is, a ValueError of one line; those of Python stay.
+
+    An error about a line of a file tells which one it is, and nothing of what stands there.
+    """
     try:
         yield
     except Exception as error:
         if type(error).__module__ == "builtins":
             raise
-        file = re.search(r"file = (.*)", str(error))
-        said = re.split(r"\n\n|\nPossible fixes", str(error))[0]
-        line = " ".join(f"{f'{file[1]}: ' if file else ''}{said}".split())
-        raise ValueError(f"{what} cannot be read: {line}") from None
+        said = str(error)
+        file, line = re.search(r"file = (.*)", said), re.search(r"CSV Error on Line: (\d+)", said)
+        if line:
+            cells = re.findall(r"Expected Number of Columns: (\d+) Found: (\d+)", said)
+            wrong = f"{cells[-1][1]} instead of {cells[-1][0]} cells" if cells else "what is no CSV"
+            where = file[1] if file else what
+            raise ValueError(f"{where} cannot be read: line {line[1]} has {wrong}") from None
+        said = " ".join(re.split(r"\n\n|\nPossible fixes|\nLINE ", said)[0].split())
+        raise ValueError(f"{what} cannot be read: {f'{file[1]}: ' if file else ''}{said}") from None
 
 
 def _tables_extra() -> ModuleNotFoundError:
