@@ -59,10 +59,13 @@ benchmark: setup
 	$(BIN)/python -m benchmarks.sampled_exact
 	$(BIN)/python -m benchmarks.tables
 
-# The tests of tables on Spark, too, in local mode; it needs Java 17.
+# The tests of tables on Spark (local mode, which needs Java 17) and PostgreSQL (Debian's, as root), too.
 engines: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt pyspark==4.0.5
-	SPARK_LOCAL_IP=127.0.0.1 $(BIN)/python -W ignore -m pytest tests/releases/test_engines.py -W ignore
+	ls /usr/lib/postgresql/*/bin/initdb > /dev/null 2>&1 || { apt-get update -qq && apt-get install -y -qq postgresql; }
+	java -version 2>&1 | head -1; ls -d /usr/lib/postgresql/*
+	$(BIN)/python -c 'import duckdb, ibis, pyspark; print("ibis", ibis.__version__, "duckdb", duckdb.__version__, "pyspark", pyspark.__version__)'
+	RINGFENCE_ENGINES=1 SPARK_LOCAL_IP=127.0.0.1 $(BIN)/python -W ignore -m pytest tests/releases/test_engines.py -W ignore
 
 # Breaks the code in known ways and counts the tests that notice (docs/design.md).
 breakages: setup

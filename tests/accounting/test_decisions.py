@@ -114,7 +114,9 @@ def test_neighbours_are_named() -> None:
 
 
 @pytest.mark.parametrize("at_most", [1, 2])
-@pytest.mark.parametrize("law", [rf.NoisyWinner(4.0), rf.GumbelWinner(3.0), rf.ConfidentWinner(4.0, 9.0, 8.0)])
+@pytest.mark.parametrize(
+    "law", [rf.NoisyWinner(4.0), rf.GumbelWinner(3.0), rf.ConfidentWinner(4.0, 9.0, 8.0)]
+)
 def test_a_replaced_ballot_may_leave_queries_and_join_others(law: Decision, at_most: int) -> None:
     """Every way out of ``at_most`` queries and into as many, by enumeration of all outcomes."""
     votes = float64([[9, 8], [9, 9], [2, 7]])
@@ -127,9 +129,9 @@ def test_a_replaced_ballot_may_leave_queries_and_join_others(law: Decision, at_m
     profile = rf.decision_profile(law, votes, neighbours="replaced", at_most=at_most)
     epsilon = profile.epsilon(1e-3)
     worst, dearest = 0.0, torch.zeros(2, dtype=torch.float64)
-    for left, joined in itertools.product(ballots, repeat=2):
+    for left, entered in itertools.product(ballots, repeat=2):
         move = torch.zeros_like(votes)
-        for sign, ballot in ((-1, left), (1, joined)):
+        for sign, ballot in ((-1, left), (1, entered)):
             for seat in ballot:
                 move[seat] += sign
         rho = law.pair(votes, move)[1]

@@ -47,6 +47,62 @@ def test_edges_belong_to_the_bin_above_and_the_last_to_its_own() -> None:
     assert list(fine.values()) == [10] * 10
 
 
+@pytest.mark.parametrize("person", [None, "id"])
+@pytest.mark.parametrize("missing", ["drop", "category"])
+def test_rows_without_a_value_are_left_out_or_counted_apart(missing: Any, person: str | None) -> None:
+    frame = pandas.DataFrame(
+        {"region": ["n", None, "s", "s", None], "age": [3.0, 4.0, None, 70.0, None], "id": range(5), "x": 1.0}
+    )
+    with open_rows(frame) as rows:
+        cells = public_cells(
+            rows, ["region", "age"], {"region": ["n", "s"]}, {"age": [0, 18, 99]}, (), missing
+        )
+        people = people_in(rows, cells, person, 1)
+        assert people.tolist() == sums_in(rows, cells, "x", (0, 1), person, 1)[0].tolist()
+    found = dict(zip(zip(*cells.columns.values(), strict=True), people.tolist(), strict=True))
+    young, old = "0 to under 18", "18 to 99"
+    wanted = {("n", young): 1, ("s", old): 1}
+    if missing == "category":
+        wanted |= {(None, young): 1, ("s", None): 1, (None, None): 1}
+        assert len(found) == 9
+    assert {cell: many for cell, many in found.items() if many} == wanted
+    told = "3 rows are left out, which have no value in a column of the cells."
+    assert (told in rows.told) == (missing == "drop")
+
+
+def test_values_that_are_missing_are_left_out_and_those_that_are_no_numbers_refused() -> None:
+    frame = pandas.DataFrame({"id": ["a", "a", "b", "c"], "x": ["1", None, "0", None]})
+    for person, wanted in ((None, 2), ("id", 2)):
+        with open_rows(frame) as rows:
+            cells = public_cells(rows, [], missing="drop")
+            assert sums_in(rows, cells, "x", (0, 1), person, 1)[0].tolist() == [wanted]
+    bad = frame.assign(x=["1", None, "inf", "0"])
+    with (
+        open_rows(bad) as rows,
+        pytest.raises(ValueError, match="column 'x' has the value 'inf', where a num"),
+    ):
+        sums_in(rows, public_cells(rows, [], missing="drop"), "x", (0, 1), None, 1)
+
+
+def test_intervals_of_pandas_and_lists_for_one_column() -> None:
+    cut = pandas.cut(PEOPLE["age"], [0, 18, 95])
+    frame = PEOPLE.assign(age=cut)
+    wanted = {("(0, 18]",): 2, ("(18, 95]",): 1}
+    assert in_cells(frame, ["age"], {"age": cut.cat.categories}) == wanted
+    assert in_cells(frame, ["age"], ["(0, 18]", "(18, 95]"]) == wanted
+    more = {"region": ["n", "s"], "elsewhere": [1]}  # a file may describe more columns
+    assert in_cells(PEOPLE, ["region"], more) == {("n",): 2, ("s",): 1}
+
+
+def test_the_owner_is_told_whom_at_most_leaves_out() -> None:
+    frame = pandas.DataFrame({"who": [1, 1, 1, 2, 3, 3], "ward": [0, 1, 2, 0, 1, 2]})
+    for at_most, wanted in ((1, 2), (2, 1), (3, 0)):
+        with open_rows(frame) as rows:
+            people_in(rows, public_cells(rows, ["ward"], [0, 1, 2]), "who", at_most)
+        told = [f"at_most={at_most} leaves out something of {wanted} people, who would count more often."]
+        assert rows.told == (told if wanted else [])
+
+
 def test_a_declared_dtype_is_a_domain() -> None:
     frame = polars.DataFrame({"x": polars.Series(["b", None], dtype=polars.Enum(["b", "a"]))})
     assert in_cells(frame.drop_nulls(), ["x"]) == {("b",): 1, ("a",): 0}
@@ -67,18 +123,34 @@ HOLE = pandas.DataFrame({"region": ["n", None]})
         (PEOPLE.astype({"region": "category"}), ["region"], None, None, "domain= must list the public"),
         (PEOPLE, ["region"], {"region": ["n"]}, None, "column 'region' has the value 's', which its domain"),
         (FREE_TEXT, ["region"], {"region": ["n"]}, None, r"column 'region' has the value '\d+', which its"),
-        (HOLE, ["region"], REGIONS, None, "column 'region' has a missing value, which its domain lacks: add"),
-        (PEOPLE, ["age"], None, {"age": [0, 80]}, r"column 'age' has the value 90\.0, which its bins lacks"),
+        (HOLE, ["region"], REGIONS, None, "column 'region' has a missing value: fill it, or give missing="),
+        (PEOPLE, ["age"], None, {"age": [0, 80]}, r"column 'age' has the value 90\.0, which its bins lack"),
         (PEOPLE, ["age"], None, {"age": [0, math.nan]}, "an edge of the bins of column 'age' must not"),
         (PEOPLE, ["age"], None, {"age": [9, 0]}, "bins of column 'age' must be two or more rising edges"),
         (PEOPLE, ["age"], {"age": [1]}, {"age": [0, 9]}, "column 'age' must have a domain or bins, got both"),
         (PEOPLE, ["region"], {"region": "ns"}, None, "domain of column 'region' must be a list"),
         (PEOPLE, ["region"], {"region": []}, None, "must hold at least one value"),
         (PEOPLE, ["region"], {"region": ["n", "n"]}, None, "each value once and no NaN, got 'n'"),
-        (PEOPLE, ["region"], {"regions": ["n"]}, None, "domain names the column 'regions', which by"),
+        (PEOPLE, ["region"], {"regions": ["n"]}, None, "domain= must list the public values of column 'reg"),
+        (PEOPLE, ["region"], {"region": ["N", "s "]}, None, "; it has '.*', which only looks like '[ns]'"),
+        (
+            PEOPLE.assign(region=1),
+            ["region"],
+            ["1"],
+            None,
+            "the value 1, which its domain lacks; it has '1', ",
+        ),
+        (PEOPLE, ["region", "smoker"], ["n"], None, "domain must be a dict, got list"),
+        (
+            PEOPLE.assign(age=math.inf),
+            ["age"],
+            None,
+            [0, math.inf],
+            "'age' has the value inf, which its bins",
+        ),
         (PEOPLE, ["region", "region"], REGIONS, None, "by must name each column once"),
         (PEOPLE, ["regoin"], REGIONS, None, "by names the column 'regoin', which the table lacks; it has"),
-        (PEOPLE, [], REGIONS, None, "'region', which by does not; by names no column"),
+        (PEOPLE, [], REGIONS, None, "by must name the columns that domain describes, got none"),
         (PEOPLE, ["age", "region"], TWO, None, "by must give at most 10,000,000 cells, got 16,000,000"),
     ],
 )

@@ -1,9 +1,10 @@
 """The same messy data on every engine and in every kind of table: identical true numbers for every job."""
 
 import math
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ import torch
 import ringfence as rf
 from ringfence.releases import ballots
 from ringfence.releases.cells import UNITS, public_cells, sums_in
-from ringfence.releases.reader import open_rows
+from ringfence.releases.reader import engine_table, open_rows
+from tests import postgresql
 
 WARDS = ["North", "a, b", 'quo"ted', "line\nbreak", "NULL", "é", "007", None]
 AGES = [0.0, 17.9, 18.0, 64.999, 65.0, 90.0]
@@ -117,16 +119,27 @@ def in_spark(folder: Path) -> Any:
     return session.createDataFrame(list(zip(*MESSY.values(), strict=True)), columns)
 
 
-if find_spec("pyspark") is not None:  # make engines
-    KINDS["spark"] = in_spark
+def in_postgresql(url: Any) -> Any:
+    engine = ibis.connect(url)
+    engine.create_table("people", ARROW)
+    engine.disconnect()
+    return engine_table(url, "public.people")
+
+
+if "RINGFENCE_ENGINES" in os.environ:  # make engines
+    KINDS |= {"spark": in_spark, "postgresql": in_postgresql}
 
 
 @pytest.fixture(scope="module", params=KINDS)
 def data(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    made = KINDS[request.param](tmp_path_factory.mktemp("engine"))
-    yield made
-    if hasattr(made, "get_backend") and request.param != "memtable":
-        made.get_backend().disconnect()
+    with ExitStack() as closing:
+        if request.param == "postgresql":
+            made = in_postgresql(closing.enter_context(postgresql.server()))
+        else:
+            made = KINDS[request.param](tmp_path_factory.mktemp("engine"))
+        yield made
+        if hasattr(made, "get_backend") and request.param != "memtable":
+            made.get_backend().disconnect()
 
 
 def truth(cells: Callable[[dict[str, Any]], Any], keys: list[Any], persons: bool = False) -> list[int]:
@@ -206,6 +219,38 @@ def test_winners_of_ballots(data: Any) -> None:
     assert winners.account.details["votes"] == wanted
 
 
+@pytest.mark.parametrize("person", [None, "person"])
+def test_winners_of_rows_that_are_votes(data: Any, person: str | None) -> None:
+    """A person counts once at every query, with one of the votes that the person gave there."""
+    how: dict[str, Any] = {"domain": {"ward": WARDS}, "candidates": PETS[:3], "neighbours": "added"}
+    if person and hasattr(data, "get_backend") and data.get_backend().name == "sqlite":
+        with pytest.raises(ValueError, match="on sqlite, which has no hash"):
+            rf.release_winners(data, by="ward", of="pet", person=person, **how, sigma=9.0)
+        return
+    found = rf.release_winners(data, by="ward", of="pet", person=person, **how, sigma=9.0)
+    assert found.columns["ward"] == WARDS
+    votes = found.account.details["votes"]
+    cast = Counter(zip(MESSY["ward"], MESSY["pet"], strict=True))
+    if person is None:
+        assert votes == [[cast[ward, pet] for pet in PETS[:3]] for ward in WARDS]
+        return
+    some_vote = {one for one in zip(MESSY["person"], MESSY["ward"], MESSY["pet"], strict=True) if one[2]}
+    there = Counter(ward for _, ward in {(who, ward) for who, ward, _ in some_vote})
+    assert [sum(own) for own in votes] == [there[ward] for ward in WARDS]
+    few = rf.release_winners(data, by="ward", of="pet", person=person, **how, sigma=9.0, at_most=1)
+    assert sum(map(sum, few.account.details["votes"])) == len({who for who, *_ in some_vote})
+
+
+@pytest.mark.parametrize("person", [None, "person"])
+@pytest.mark.parametrize("missing", ["drop", "category"])
+def test_rows_without_a_value(data: Any, missing: Any, person: str | None) -> None:
+    how: dict[str, Any] = {"domain": {"ward": WARDS[:-1]}, "missing": missing, "person": person}
+    found = rf.release_counts(data, "ward", **how, at_most=8 if person else 1, sigma=1.0)
+    wards = WARDS if missing == "category" else WARDS[:-1]
+    wanted = truth(lambda row: row["ward"], wards, persons=person is not None)
+    assert found.account.details["cell_values"] == wanted
+
+
 @pytest.fixture
 def many(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ballots in files are more than are read into memory."""
@@ -257,7 +302,7 @@ def test_winners_of_counts(data: Any) -> None:
     """Every row a query, in whichever order an engine has its rows."""
     ignore = [name for name in MESSY if name not in ("name", "left", "right")]
     found = rf.release_winners(data, query="name", ignore=ignore, sigma=100.0)
-    votes = dict(zip(found.columns["query"], found.account.details["votes"], strict=True))
+    votes = dict(zip(found.columns["name"], found.account.details["votes"], strict=True))
     assert votes == {
         name: [*own] for name, *own in zip(*(MESSY[n] for n in ("name", "left", "right")), strict=True)
     }

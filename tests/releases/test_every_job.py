@@ -76,6 +76,9 @@ def sigma_of(made: rf.Release) -> float:
         ("winners", {"noise": "gaussian", "neighbours": "added", "at_most": 2}, 2),
         ("winners", {"confident_above": 100}, 3 * 2.25),
         ("winners", {"confident_above": 100, "neighbours": "added", "at_most": 1}, 1.25),
+        ("winners", {"confident_above": 100, "at_most": 1}, 2.5),  # leaves one query and joins another
+        ("winners", {"noise": "gaussian", "at_most": 2}, 4),
+        ("votes", {"at_most": 2, "neighbours": "replaced"}, 8),
         ("labels", {}, 3 * 2),
         ("labels", {"threshold": 100}, 3 * 2.25),
     ],
@@ -117,7 +120,8 @@ def test_the_noise_meets_the_target_and_a_little_less_does_not(epsilon: float) -
 
 
 @pytest.mark.parametrize(
-    ("job", "data"), [(rf.release_counts, np.full(200, 50)), (rf.release_votes, np.zeros((6, 60)))]
+    ("job", "data"),
+    [(rf.release_counts, np.full(200, 50)), (rf.release_votes, np.tile([[-1], [1]], (3, 60)))],
 )
 def test_two_releases_with_one_source_of_noise_share_none_of_it(job: Job, data: Any) -> None:
     """Otherwise the difference of last year's and this year's table would be exact."""
@@ -178,7 +182,8 @@ def test_a_column_is_not_overwritten_by_what_is_released(name: str) -> None:
 
 
 ONE = np.array([3])
-NOT_A_VOTE = r"must hold 1 \(yes\), -1 \(no\) or 0, got "
+CROSSTAB = pandas.DataFrame({"r": ["a", "b"], "men": [120, 30], "women": [99, 70]})
+NOT_A_VOTE = r"must hold 1 \(yes\), -1 \(no\) or 0, or yes and no in words, got "
 NO_COUNT = r"column 'cat' must hold counts \(0, 1, 2, ...\), got "
 
 
@@ -214,12 +219,18 @@ NO_COUNT = r"column 'cat' must hold counts \(0, 1, 2, ...\), got "
         ("means", PEOPLE, {**AGES, "coverage": 1.0}, "coverage must be"),
         ("means", PEOPLE.assign(age=math.nan), AGES, "column 'age' has a missing value"),
         ("votes", ANSWERS.assign(trees=2), {}, f"column 'trees' {NOT_A_VOTE}2"),
-        ("votes", ANSWERS.assign(trees="yes"), {}, f"column 'trees' {NOT_A_VOTE}'yes'"),
-        ("votes", ANSWERS.assign(trees=True), {}, f"column 'trees' {NOT_A_VOTE}True"),
+        ("votes", ANSWERS.assign(trees="maybe"), {}, f"column 'trees' {NOT_A_VOTE}'maybe'"),
+        ("votes", ANSWERS.assign(trees=[0, 1] * 40), {}, "'trees' holds 0 and no -1: say what 0 means"),
+        ("votes", np.zeros((9, 2)), {}, "column '0' holds 0 and no -1: say what 0 means"),
+        ("votes", ANSWERS, {"yes": 1, "no": 2}, r"column '\w+' must hold 1 \(yes\) or 2 \(no\), got -?[01]"),
+        ("votes", ANSWERS, {"yes": 1}, "yes and no must be given together, got yes=1 and no=None"),
+        ("votes", ANSWERS, {"yes": 1, "no": "1"}, "yes, no and neither must be different, got '1' twice"),
+        ("counts", ONE, {"delta": 0.5}, r"delta must be at most 0\.01, got 0\.5: with that chance"),
+        ("counts", CROSSTAB, {"by": "r", "domain": ["a", "b"]}, "every cell has one row and column 'men'"),
+        ("counts", PEOPLE, {"by": "region", "missing": "no"}, "missing must be one of"),
         ("votes", np.array([[1.0, math.nan]]), {}, f"column '1' {NOT_A_VOTE}nan"),
         ("votes", polars.DataFrame({"q": [1.0, math.nan]}), {}, f"column 'q' {NOT_A_VOTE}nan"),
         ("votes", polars.DataFrame({"q": [[1]]}), {}, f"column 'q' {NOT_A_VOTE}values of type list"),
-        ("votes", np.ones((3, 2), dtype=bool), {}, f"column '0' {NOT_A_VOTE}True"),
         ("votes", np.ones(3), {}, r"with rows and columns, got shape \[3\]"),
         ("votes", [1, 0], {}, r"rows and columns, got shape \[2\]"),
         ("votes", {1, 0}, {}, "data must be a frame"),
@@ -231,7 +242,6 @@ NO_COUNT = r"column 'cat' must hold counts \(0, 1, 2, ...\), got "
         ("votes", ANSWERS.assign(id=7), {"person": "id"}, "'id' must hold each name once, got 7 twice"),
         ("votes", ANSWERS.assign(id=None), {"person": "id"}, "'id' must hold a name in every row"),
         ("votes", ANSWERS, {"at_most": 0}, "at_most must be at least 1, got 0"),
-        ("votes", ANSWERS, {"at_most": 2, "neighbours": "replaced"}, "at_most must be left out where"),
         ("votes", ANSWERS, {"neighbours": "none"}, "neighbours must be"),
         ("votes", ANSWERS, {"publish_epsilon": 0.1}, "publish_epsilon must be True or False"),
         ("winners", COUNTS[["cat"]], {}, r"data must have at least 2 candidates \(columns\), got 1"),
@@ -255,6 +265,11 @@ NO_COUNT = r"column 'cat' must hold counts \(0, 1, 2, ...\), got "
         ("winners", BALLOTS, {"candidates": ["cat", "cat"]}, "candidates must hold each value once"),
         ("winners", BALLOTS, {"candidates": ["cat", "fox"]}, "'q1' must hold one of the candidates, got"),
         ("winners", BALLOTS, {**PETS, "query": "q1"}, "query must be left out where data holds ball"),
+        ("winners", BALLOTS, {**PETS, "by": "q1"}, "by must be left out where data holds ballots .of= is"),
+        ("winners", BALLOTS, {**PETS, "of": "q1"}, "by must name the columns that tell the queries apart"),
+        ("winners", BALLOTS, {"by": "q1", "of": "q2"}, "candidates must list the public candidates of"),
+        ("winners", BALLOTS, {**PETS, "of": "q1", "at_most": 2}, "at_most must be 1 where no person"),
+        ("winners", COUNTS.assign(winner=COUNTS.index), {"query": "winner"}, "query must not name a column 'winner'"),
         ("winners", BALLOTS, {**PETS, "queries": ["q3"]}, "queries names the column 'q3'"),
     ],
 )  # fmt: skip

@@ -144,13 +144,15 @@ def test_a_file_stands_for_itself_and_only_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "complaint"),
     [
-        (b"", "a header that names each column once"),
-        (b"id,ID\n1,2\n", "names each column once"),
-        ("id,language\n1,é\n".encode("latin-1"), "UTF-8"),
-        ("id,language\n1,C\n".encode("utf-16"), "UTF-8"),
+        (b"", r"t\.csv must begin with a line of names of columns, got none: is it empty\?"),
+        (b"\n1,2\n", "must begin with a line of names of columns, got none"),
+        (b"id,ID\n1,2\n", r"t\.csv must name each column once, in upper or lower case, got 'id' twice"),
+        ("id,language\n1,é\n".encode("latin-1"), "UTF-8 .* got other bytes in line 2: save it as UTF-8"),
+        ("id,language\n1,C\n".encode("utf-16"), "UTF-8 .* got other bytes in line 1: save it as UTF-8"),
         (b"id,language\n1,C\n2,C\r\n", "cannot be read: .*t.csv"),
-        (b"id,language\n1,C,D\n", "cannot be read: .*t.csv.* Columns: 2 Found: 3"),
-        (b"id;language\n1;C\n", "names the column|cannot be read"),
+        (b"id,language\n1,C,D\n", r"t\.csv cannot be read: line 2 has 3 instead of 2 cells"),
+        (b"id,language\n1,C\n\nsecret\n", r"t\.csv cannot be read: line \d has 1 instead of 2 cells"),
+        (b"id,language\n1,C\n" + b"secret" * 500_000 + b",1\n", r"t\.csv cannot be read: line 3 has what is"),
         (b'id,language\nx,"1\n2,",y"\n3,C\n', "must be CSV .* a quote"),  # the second would close the first
         (b'id,language\n3,C\nx,"1\n', "must be CSV .* a quote"),
         (b'id,n,language\n5","C\n2,y,",x"\n3,y,C\n', "must be CSV .* a quote"),  # no opening one to DuckDB
@@ -158,8 +160,14 @@ def test_a_file_stands_for_itself_and_only_once(tmp_path: Path) -> None:
 )
 def test_another_dialect_or_a_stray_quote_is_refused(data: bytes, complaint: str, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes(data)
-    with pytest.raises(ValueError, match=complaint):
+    with pytest.raises(ValueError, match=complaint) as raised:
         rows_of(tmp_path / "t.csv")
+    assert "secret" not in str(raised.value)
+
+
+def test_semicolons_in_the_header_are_the_delimiter(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text('id;language\n1;"a;b"\n2;c,d\n')
+    assert set(rows_of(tmp_path / "t.csv")) == {("1", "a;b"), ("2", "c,d")}
 
 
 def test_many_files_are_one_table_and_text_stays_text(tmp_path: Path) -> None:
@@ -190,7 +198,7 @@ def test_parquet_and_frames_give_the_same_rows(tmp_path: Path) -> None:
     [
         (["none.csv"], "No such file"),
         (["*.nothing.csv"], "No such file"),
-        (["t.xlsx"], r"must end in .*\.parquet, \.pq, got"),
+        (["t.xlsx"], r"must end in .*\.parquet, \.pq, got .*: texts are names of files, and a column"),
         (["t.csv", "t.parquet"], "all CSV or all parquet, got both"),
         (["t.parquet"], "the files cannot be read: .*"),
     ],
@@ -204,6 +212,15 @@ def test_what_cannot_be_read_is_named_in_one_line(names: list[str], complaint: s
     ):
         pass
     assert "\n" not in str(raised.value)
+
+
+def test_names_that_look_alike_are_told_apart() -> None:
+    frame = pandas.DataFrame({"re\u0301gion": ["e\u0301"]})
+    looks = r"'r\\xe9gion', which the table lacks; it has 're\\u0301gion', which only looks like 'r\\xe9gion'"
+    with pytest.raises(ValueError, match=looks.replace(r"r\\xe9gion', which the", "r\u00e9gion', which the")):
+        rf.release_counts(frame, "r\u00e9gion", domain=["\u00e9"], sigma=1.0)
+    with pytest.raises(ValueError, match=r"; it has '\\xe9', which only looks like 'e\\u0301'"):
+        rf.release_counts(frame, "re\u0301gion", domain=["\u00e9"], sigma=1.0)
 
 
 def test_an_unknown_column_is_named() -> None:
@@ -283,14 +300,18 @@ def test_hidden_numbers_are_missing_in_every_kind() -> None:
 
 
 def test_what_a_frame_declares() -> None:
+    def declared(data: Any) -> Any:
+        with open_rows(data) as rows:
+            return rows.declared
+
     ordered = pandas.Categorical(["b"], ["b", "a"], ordered=True)
-    assert read_table(pandas.DataFrame({"x": ordered})).declared == {}  # .astype("category").cat.as_ordered()
+    assert declared(pandas.DataFrame({"x": ordered})) == {}  # .astype("category").cat.as_ordered()
     seen = pandas.DataFrame({"x": ["b", "a"]}).astype("category")  # categories that happen to occur
-    assert read_table(seen).declared == {}
+    assert declared(seen) == {}
     chosen = polars.DataFrame({"x": polars.Series(["b"], dtype=polars.Enum(["b", "a"]))})
-    assert read_table(chosen).declared == {"x": ("b", "a")}
-    assert read_table(chosen.cast(polars.Categorical)).declared == {}
-    assert read_table(pyarrow.table({"x": pyarrow.array(["b"]).dictionary_encode()})).declared == {}
+    assert declared(chosen) == {"x": ("b", "a")}
+    assert declared(chosen.cast(polars.Categorical)) == {}
+    assert declared(pyarrow.table({"x": pyarrow.array(["b"]).dictionary_encode()})) == {}
 
 
 @pytest.mark.parametrize(
@@ -299,7 +320,11 @@ def test_what_a_frame_declares() -> None:
         ({1, 2}, "data must be a frame .* got set"),
         (np.zeros((2, 2, 2)), r"rows and columns, got shape \[2, 2, 2\]"),
         (np.array([["a"]]), "array of numbers"),
-        (pandas.DataFrame({"x": [1, "one"]}), "columns of one type each"),
+        (pandas.DataFrame({"x": [1, "one"]}), "columns of one type each, got a column of several"),
+        (
+            pandas.DataFrame([[1, 2]], columns=["x", "X"]),
+            "the table must name each column once, .* got 'x' tw",
+        ),
     ],
 )
 def test_what_is_no_frame_is_refused(data: object, complaint: str) -> None:

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import ringfence as rf
+from ringfence.releases import ballots
 from ringfence.releases.ballots import margin
 from tests.report.samples import assert_readable
 
@@ -57,7 +58,7 @@ def test_a_published_epsilon_is_paid_for() -> None:
 
 def test_the_tight_account_holds_for_every_neighbour_by_enumeration() -> None:
     """Eight answers, all 27 ballots that could be added or removed, both directions."""
-    votes = rf.release_votes(np.array([[1, -1, 0]] * 4 + [[1, 0, 0]]), sigma=6.0, delta=1e-2)
+    votes = rf.release_votes(np.array([[1, -1, 0]] * 4 + [[1, 0, 0]]), neither=0, sigma=6.0, delta=1e-2)
     epsilon, surplus = votes.account.per_instance.epsilon, (5, -4, 0)
 
     def masses(votes: tuple[float, ...]) -> np.ndarray[Any, Any]:
@@ -85,6 +86,42 @@ def test_the_kind_of_frame_comes_back(tmp_path: Path) -> None:
     assert type(made[0].values) is polars.DataFrame
     tensor = rf.release_votes(torch.tensor(BALLOTS.fillna(0).to_numpy()), sigma=1.0).values
     assert tensor.tolist()[:2] == [1, -1]
+
+
+@pytest.mark.parametrize(
+    ("values", "coding"),
+    [
+        ([1, 0, None], {"yes": 1, "no": 0}),
+        ([1, 2, 9], {"yes": 1, "no": 2, "neither": 9}),
+        (["Yes", "NO ", None], {}),
+        ([True, False, None], {}),
+        (["TRUE", "False", "0"], {"neither": 0}),
+        (["agree", "against", "-"], {"yes": ["agree", "rather agree"], "no": "against", "neither": ["-"]}),
+        ([1, -1, 0], {}),
+    ],
+)
+@pytest.mark.parametrize("kept", [ballots._KEPT, 0])
+def test_surveys_are_coded_in_many_ways(
+    values: list[Any], coding: dict[str, Any], kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ballots, "_KEPT", kept)
+    yes, no, neither = values
+    frame = pandas.DataFrame({"q": [yes] * 7 + [no] * 3 + [neither] * 2}, dtype=object)
+    frame.to_csv(tmp_path / "q.csv", index=False)
+    for data in (frame, tmp_path / "q.csv"):
+        assert rf.release_votes(data, **coding, sigma=1.0).account.details["votes"] == [4]
+    unclear = pandas.DataFrame({"q": [1, 0]})
+    unclear.to_csv(tmp_path / "u.csv", index=False)
+    with pytest.raises(ValueError, match="column 'q' holds 0 and no -1"):
+        rf.release_votes(tmp_path / "u.csv", sigma=1.0)
+
+
+def test_the_owner_is_told_and_a_large_delta_is_warned_of() -> None:
+    with pytest.warns(UserWarning, match=r"delta 0\.01 is more than 1 / 120, the number of voters"):
+        votes = rf.release_votes(np.ones((120, 2)), sigma=9.0, delta=0.01, neighbours="replaced", at_most=1)
+    assert votes.private[0] == "at_most=1 leaves out something of 120 people, who would count more often."
+    assert "of 2 decisions are expected to be wrong" in votes.private[1]
+    assert not set(votes.private) & {*votes.statement.promises, *votes.statement.leaves_out}
 
 
 def test_what_depends_on_the_ballots_is_in_the_account_alone(tmp_path: Path) -> None:

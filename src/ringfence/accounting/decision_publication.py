@@ -99,7 +99,9 @@ def publishable_decision_epsilon(
     failure_probability = checks.probability("failure_probability", failure_probability)
     queries = number_of_queries(checked_law(law), votes)
     if at_most is not None and neighbours == "replaced":  # a ballot may join queries that it was not in
-        raise ValueError(f"at_most must be left out where a replaced voter's epsilon is published, got {at_most}")
+        raise ValueError(
+            f"at_most must be left out where a replaced voter's epsilon is published, got {at_most}"
+        )
     moved = checked_at_most(at_most, neighbours, queries) or queries
     every = moved * zcdp(law, neighbours)
     cost = _or_default("publishing_zcdp", publishing_zcdp, publishing_cost(every, binary=_is_binary(law)))

@@ -3,8 +3,10 @@
 Options have the names of Python's arguments, and go to the library as they are read.
 """
 
+import csv
 import json
 import tomllib
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,19 +24,28 @@ release = typer.Typer(
 )
 
 
+def split(given: str) -> list[str]:
+    """What stands between commas; quotes stand around a text with a comma in it.
+
+    >>> split('north, "south, and islands",')
+    ['north', 'south, and islands', '']
+    """
+    return [text.strip() for text in next(csv.reader([given], skipinitialspace=True), [])]
+
+
 def read_names(given: str) -> list[str] | None:
     """Names of columns or of other public things, with commas between them; None where there are none.
 
     >>> read_names("region, age")
     ['region', 'age']
     """
-    return [name.strip() for name in given.split(",") if name.strip()] or None
+    return [name for name in split(given) if name] or None
 
 
-def read_domains(given: list[str] | None) -> dict[str, list[Any]]:
+def read_domains(given: list[str] | None) -> dict[str, list[Any]] | None:
     """The public values of columns: each argument is NAME=VALUE,VALUE or a TOML or JSON file of lists.
 
-    An empty value stands for a missing one.
+    An empty value stands for a missing one. A file may describe more columns than a table has.
 
     >>> read_domains(["region=north,south", "smoker=yes,no,"])
     {'region': ['north', 'south'], 'smoker': ['yes', 'no', None]}
@@ -42,15 +53,15 @@ def read_domains(given: list[str] | None) -> dict[str, list[Any]]:
     domains: dict[str, list[Any]] = {}
     for one in given or []:
         name, equals, values = one.partition("=")
-        new = {name: [value or None for value in values.split(",")]} if equals else _domain_file(Path(one))
+        new = {name: [value or None for value in split(values)]} if equals else _domain_file(Path(one))
         for column in new:
             if column in domains:
                 raise ValueError(f"--domain must give each column once, got {column!r} twice")
         domains |= new
-    return domains
+    return domains or None
 
 
-def read_bins(given: list[str] | None) -> dict[str, list[float]]:
+def read_bins(given: list[str] | None) -> dict[str, list[float]] | None:
     """The public edges of columns of numbers: each argument is NAME=EDGE,EDGE.
 
     >>> read_bins(["age=0,18,65,inf"])
@@ -66,7 +77,7 @@ def read_bins(given: list[str] | None) -> dict[str, list[float]]:
         if name in bins:
             raise ValueError(f"--bins must give each column once, got {name!r} twice")
         bins[name] = edges
-    return bins
+    return bins or None
 
 
 def _domain_file(path: Path) -> dict[str, list[Any]]:
@@ -82,7 +93,12 @@ def _domain_file(path: Path) -> dict[str, list[Any]]:
 
 
 Files = Annotated[
-    list[str], typer.Argument(help="CSV or parquet files, or patterns of names; ballots must fit in memory.")
+    list[str],
+    typer.Argument(help="CSV or parquet files, or patterns of names; or postgresql://..., with --table."),
+]
+EngineTable = Annotated[
+    str | None,
+    typer.Option(help="The table, where the data is the URL of an engine (Spark, PostgreSQL, ...)."),
 ]
 By = Annotated[
     str, typer.Option(callback=read_names, help="Columns whose combinations are the cells: region,age.")
@@ -94,6 +110,9 @@ Domains = Annotated[
 Bins = Annotated[
     list[str] | None,
     typer.Option(callback=read_bins, help="Public edges of a column of numbers: age=0,18,65,inf."),
+]
+Missing = Annotated[
+    str, typer.Option(help="Rows without a value: 'refuse', 'drop' (leave out) or 'category' (count apart).")
 ]
 Person = Annotated[str | None, typer.Option(help="The column that says whose row it is.")]
 CellsOfOne = Annotated[int, typer.Option(help="In how many cells one person may count.")]
@@ -145,6 +164,8 @@ def release_counts(
     suppress_below: Annotated[int | None, typer.Option(help="Noisy counts below this are not shown.")] = None,
     domain: Domains = None,
     bins: Bins = None,
+    missing: Missing = "refuse",
+    table: EngineTable = None,
     person: Person = None,
     at_most: CellsOfOne = 1,
     counts: Annotated[
@@ -170,6 +191,10 @@ def release_votes(
     ctx: typer.Context,
     files: Files,
     questions: Columns = "",
+    yes: Annotated[str, typer.Option(callback=read_names, help="What means yes: 1, or several: 1,2.")] = "",
+    no: Annotated[str, typer.Option(callback=read_names, help="What means no: 0.")] = "",
+    neither: Annotated[str, typer.Option(callback=read_names, help="What is no answer: 8,9.")] = "",
+    table: EngineTable = None,
     epsilon: Epsilon = None,
     delta: Delta = 1e-6,
     sigma: Sigma = None,
@@ -183,9 +208,9 @@ def release_votes(
     out: Out = Path("release"),
     as_json: AsJson = False,
 ) -> None:
-    """What the majority answered to yes/no questions: one row per person, 1 is yes, -1 is no.
+    """What the majority answered to yes/no questions: one row per person, 1 is yes, -1 is no, or yes and no.
 
-    Example: ringfence release votes ballots.csv --person id --ignore group --at-most 20
+    Example: ringfence release votes ballots.csv --yes 1 --no 0 --person id --ignore group --at-most 20
     --epsilon 1 --delta 1e-6 --out release
     """
     from ringfence.releases import votes as jobs
@@ -201,9 +226,17 @@ def release_winners(
         str,
         typer.Option(
             callback=read_names,
-            help="Public candidates, where rows are ballots: cat,dog,fox. Else rows are counts.",
+            help="Public candidates, where rows are ballots or votes: cat,dog,fox. Else rows are counts.",
         ),
     ] = "",
+    by: Annotated[
+        str, typer.Option(callback=read_names, help="Where each row is a vote: the columns of the query.")
+    ] = "",
+    of: Annotated[str | None, typer.Option(help="Where each row is a vote: its candidate's column.")] = None,
+    domain: Domains = None,
+    bins: Bins = None,
+    missing: Missing = "refuse",
+    table: EngineTable = None,
     queries: Columns = "",
     query: Annotated[
         str | None, typer.Option(help="The column that names the query of a row of counts.")
@@ -228,10 +261,10 @@ def release_winners(
     out: Out = Path("release"),
     as_json: AsJson = False,
 ) -> None:
-    """Which candidate won each query: from counts (a row per query) or ballots (a row per person).
+    """Which candidate won each query: from counts (a row per query), ballots (a row per person) or votes.
 
-    Example: ringfence release winners ballots.csv --candidates cat,dog,fox --person id
-    --epsilon 1 --delta 1e-6 --out release
+    Example: ringfence release winners votes.csv --by district --domain district=east,west --of party
+    --candidates green,blue --person id --at-most 1 --epsilon 1 --delta 1e-6 --out release
     """
     from ringfence.releases import winners as jobs
 
@@ -292,6 +325,8 @@ def release_means(
     ] = None,
     domain: Domains = None,
     bins: Bins = None,
+    missing: Missing = "refuse",
+    table: EngineTable = None,
     person: Person = None,
     at_most: CellsOfOne = 1,
     coverage: Annotated[float, typer.Option(help="How often an interval covers its mean.")] = 0.95,
@@ -311,16 +346,36 @@ def release_means(
 
 
 def carry_out(
-    job: "Callable[..., Release]", files: list[str], out: Path, as_json: bool, **options: Any
+    job: "Callable[..., Release]",
+    files: list[str],
+    out: Path,
+    as_json: bool,
+    table: str | None = None,
+    **options: Any,
 ) -> None:
-    """Makes a release, saves it, and prints what may be published; private numbers are in one file only.
+    """Makes a release, saves it, and prints what may be published.
+
+    What the owner of the data alone may know is said on the error stream, marked as private.
 
     A folder that holds something, or that another process is about to write, is refused before anything is
     released: the account in it is the only record of what a release cost.
     """
-    with busy("Releasing", quiet=as_json), new_folder(out) as beside:
-        made = job(files, **options)
+    from ringfence.releases.reader import engine_table
+
+    url = files[0] if len(files) == 1 and "://" in files[0] else None
+    if (url is None) != (table is None):
+        raise ValueError(f"--table must be given with the URL of one engine, got {table!r} and {files}")
+    with (
+        busy("Releasing", quiet=as_json),
+        new_folder(out) as beside,
+        warnings.catch_warnings(record=True, category=UserWarning) as warned,
+    ):
+        made = job(engine_table(url, table) if url and table else files, **options)
         paths = [out / path.name for path in made.save(beside)]
+    for warning in warned:
+        typer.echo(f"ringfence: warning: {warning.message}", err=True)
+    for sentence in made.private:
+        typer.echo(f"private, not to be published: {sentence}", err=True)
     if as_json:
         plain: dict[str, Any] = {
             "statement": made.statement.public,

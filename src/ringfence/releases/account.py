@@ -27,6 +27,7 @@ _RENAMED = {  # since 0.7
     "proof": "per_instance.proof",
     "sentence": "statement",
 }
+_LARGEST_DELTA = 0.01
 _LARGEST = 2.0**60  # standard deviation of noise, so that what is drawn can be written down
 _PRIVATE = (
     "private: these numbers are computed from the data. Do not publish this file. Only "
@@ -227,6 +228,11 @@ class Budget:
             raise ValueError(f"what must be some words, with the ledger whose entry it names, got {what!r}")
         noise = seed if isinstance(seed, Noise) else Noise(seed)
         delta = checks.probability_or_zero("delta", delta) if pure else checks.probability("delta", delta)
+        if delta > _LARGEST_DELTA:
+            raise ValueError(
+                f"delta must be at most {_LARGEST_DELTA}, got {delta:g}: with that chance the promise may "
+                "fail, and it should be below 1 / the number of people"
+            )
         if (epsilon is None) == (sigma is None):
             raise ValueError(
                 f"epsilon or sigma must be given, and not both, got epsilon={epsilon!r} and sigma={sigma!r}"

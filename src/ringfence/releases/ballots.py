@@ -4,6 +4,7 @@ A poll is answered by a law of surpluses (yes minus no) or of counts. Only the d
 """
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -34,8 +35,20 @@ from ringfence.numerics.blocks import at_once
 from ringfence.numerics.normal import log_tail
 from ringfence.numerics.rounding import rounded_up
 from ringfence.releases.account import Budget, Measured, ReleaseAccount
-from ringfence.releases.cells import count_kept
+from ringfence.releases.cells import (
+    Cells,
+    Domain,
+    Missing,
+    bounded,
+    choice_axis,
+    count_kept,
+    people_in,
+    people_of,
+    public_cells,
+    short_of,
+)
 from ringfence.releases.reader import (
+    Columns,
     Rows,
     are_files,
     check_names,
@@ -43,24 +56,30 @@ from ringfence.releases.reader import (
     code_values,
     known_column,
     open_ballots,
+    open_rows,
     public_values,
 )
 from ringfence.releases.release import RowsAre
 
+TAKEN = ("winner", "label", "chance_of_error")  # columns that a release of winners has
 WRONG = 0.01  # the chance of a wrong decision that public sentences speak of
 _MOST = 1 << 24  # log ratios of queries, candidates and candidates: with more, voters are left out
 _NUMBERS = 1 << 22  # of random numbers that are held at once
 _COUNTED = 1 << 17  # marks that are counted at once
 _KEPT = 1 << 25  # marks in files that are read into memory, for the account of each voter
+_SMALL = 0.001  # chances below need no digits
 _VALUES = 10_000  # different values of a column that are looked at
+UNCLEAR = -2  # the mark of a 0, which is no answer, unless nobody chose the last of the choices
 
 
 @dataclass(frozen=True)
 class Votes:
     """Counts of voters, (queries, choices), and the ballots that they were counted from, if any.
 
-    ``marks`` are the numbers of the choices, (people, queries), and -1 where a person made none. ``people``
-    are the names of the people, where a column has them.
+    ``marks`` are the numbers of the choices, (people, queries), and negative where a person made none.
+    ``people`` are the names of the people, where a column has them, and ``voters`` is how many ballots there
+    are, where that is known. ``keys`` are the columns that tell the queries apart, where there are some, and
+    ``told`` are sentences for the owner of the data alone.
     """
 
     queries: list[Any]
@@ -69,6 +88,9 @@ class Votes:
     rows_are: RowsAre
     marks: Tensor | None = None
     people: list[Any] | None = None
+    voters: int | None = None
+    keys: Columns | None = None
+    told: tuple[str, ...] = ()
 
     @classmethod
     def of_ballots(
@@ -79,13 +101,18 @@ class Votes:
         >>> Votes.of_ballots(["q"], ("yes", "no"), torch.tensor([[0], [0], [1], [-1]])).counts.tolist()
         [[2.0, 1.0]]
         """
-        many = len(choices) + 1
+        many = len(choices) + 2
         rows_are: RowsAre = "rows" if people is None else "persons"
-        counts = torch.zeros(len(queries) * many, dtype=torch.int64)
-        first = many * torch.arange(len(queries)) + 1  # those who made none come first, and are left out
+        found = torch.zeros(len(queries) * many, dtype=torch.int64)
+        first = many * torch.arange(len(queries)) + 2  # those who made none come first, and are left out
         for some in marks.split(at_once(_COUNTED, each=len(queries))):
-            counts += torch.bincount((first + some).flatten(), minlength=len(counts))
-        return cls(queries, choices, counts.view(-1, many)[:, 1:].double(), rows_are, marks, people)
+            found += torch.bincount((first + some).flatten(), minlength=len(found))
+        unclear, _, *counts = found.view(-1, many).T
+        for name, zeros, last in zip(queries, unclear.tolist(), counts[-1].tolist(), strict=True):
+            check_clear(name, zeros > 0 and not last)
+        return cls(
+            queries, choices, torch.stack(counts, dim=1).double(), rows_are, marks, people, voters=len(marks)
+        )
 
     def values(self, law: DecisionLaw) -> Tensor:
         """The numbers that a law decides on: counts, or for a law of surpluses yes minus no."""
@@ -105,12 +132,23 @@ class Votes:
         if self.marks is None or at_most is None or at_most >= len(self.queries):
             return self
         draws = noise.at("decisions", "ballots", at_most)
-        kept = []
+        kept, beyond = [], 0
         for some in self.marks.split(at_once(_NUMBERS, each=len(self.queries))):
             place = draws.uniforms(some.shape).masked_fill(some < 0, 2.0)
+            beyond += int(((some >= 0).sum(dim=1) > at_most).sum())
             first = place.argsort(dim=1)[:, :at_most]
-            kept.append(torch.full_like(some, -1).scatter(1, first, some.gather(1, first)))
-        return Votes.of_ballots(self.queries, self.choices, torch.cat(kept), self.people)
+            kept.append(torch.full_like(some, -1).scatter(1, first, some.gather(1, first).clamp(min=-1)))
+        votes = Votes.of_ballots(self.queries, self.choices, torch.cat(kept), self.people)
+        return replace(votes, told=(*self.told, *([short_of(beyond, at_most)] if beyond else ())))
+
+
+def check_clear(column: str, unclear: bool) -> None:
+    """Refuses a column with 0 and without -1, in which 0 may be no or no answer."""
+    if unclear:
+        raise ValueError(
+            f"column {column!r} holds 0 and no -1: say what 0 means, yes=1 and no=0, or neither=0 where it "
+            "is no answer"
+        )
 
 
 def read_ballots(
@@ -145,7 +183,7 @@ def read_ballots(
             if not table.fits(len(names), _KEPT):
                 bound = limit(len(names))
                 counts = count_ballots(table, names, len(choices), code, rule, own, bound)
-                return Votes(names, choices, counts, "persons" if own else "rows")
+                return Votes(names, choices, counts, "persons" if own else "rows", told=tuple(table.told))
             table = table.read([*own, *names])
         people = table.names(own[0]) if own else None
         marks = table.coded(names, code, -1, rule)
@@ -188,6 +226,7 @@ def count_ballots(
             if len(values) == _VALUES:
                 raise ValueError(f"column {name!r} {rule}, got {_VALUES:,} ways to write that")
             made = {value: number for value, number in codes.items() if number >= 0}
+            check_clear(name, UNCLEAR in codes.values() and choices - 1 not in made.values())
             for value, people in zip(values, found["people"].to_pylist(), strict=True):
                 if value in made:
                     counts[at, made[value]] += people
@@ -196,11 +235,16 @@ def count_ballots(
                 part = ballots.select("person", cell=ibis.literal(at, "int64"), choice=choice)
                 parts.append(part.filter(part.choice >= 0))
         if bound and parts:
-            kept = bounded(rows, ibis.union(*parts), len(names), cast(int, at_most))
-            found = rows.ask(kept.group_by("cell", "choice").aggregate(people=kept.count()))
-            cell, choice, people = (torch.tensor(found[name].to_pylist()) for name in found.column_names)
-            counts = torch.zeros_like(counts).index_put_((cell, choice), people)
+            counts = _count_choices(rows, ibis.union(*parts), counts.shape, cast(int, at_most))
     return counts.double()
+
+
+def _count_choices(rows: Rows, own: Any, shape: torch.Size, at_most: int) -> Tensor:
+    """Counts votes, (queries, choices), of persons at cells, each of whom counts at so many of them."""
+    keys = ("cell", "choice")
+    found = count_kept(rows, own, shape[0], at_most, by=keys)
+    cell, choice, people = (torch.tensor(found[name].to_pylist()).long() for name in (*keys, "people"))
+    return torch.zeros(shape, dtype=torch.int64).index_put_((cell, choice), people)
 
 
 def read_choices(data: Any, name: str, values: Any, **how: Any) -> Votes:
@@ -211,11 +255,68 @@ def read_choices(data: Any, name: str, values: Any, **how: Any) -> Votes:
     >>> read.choices, read.counts.tolist()
     ((8, 7), [[0.0, 2.0], [1.0, 1.0]])
     """
-    numbers = public_values(name, values, are_files(data))
-    if len(numbers) < 2 or None in numbers:
-        raise ValueError(f"{name} must be at least 2 values, none missing, got {[*numbers]}")
+    numbers = _checked_choices(name, values, are_files(data))
     code = {key: number for number, key in enumerate(numbers)}.get
     return read_ballots(data, tuple(numbers.values()), code, f"must hold one of the {name}", **how)
+
+
+def _checked_choices(name: str, values: Any, text: bool) -> dict[Any, Any]:
+    """Public values by how they stand in the data, two or more."""
+    numbers = public_values(name, values, text)
+    if len(numbers) < 2 or None in numbers:
+        raise ValueError(f"{name} must be at least 2 values, none missing, got {[*numbers]}")
+    return numbers
+
+
+def read_votes(
+    data: Any,
+    by: Any,
+    of: Any,
+    candidates: Any,
+    *,
+    domain: Domain | None,
+    bins: Domain | None,
+    missing: Missing,
+    person: Any | None,
+    limit: Callable[[int], int | None],
+) -> Votes:
+    """Reads rows that are votes: the columns ``by`` say at which query, ``of`` says for which candidate.
+
+    A person counts once at each of as many queries as ``limit`` says of all. Of several votes of a person at
+    one query one counts, which depends on that person's rows alone.
+
+    >>> import numpy as np
+    >>> rows = np.array([[7, 0, 1], [7, 0, 1], [8, 1, 0], [9, 1, 1]])  # person, district, party
+    >>> read = read_votes(rows, 1, 2, [0, 1], domain={1: [0, 1]}, bins=None, missing="refuse", person=0,
+    ...                   limit=lambda queries: None)
+    >>> read.keys, read.counts.tolist()
+    ({'1': [0, 1]}, [[0.0, 1.0], [1.0, 1.0]])
+    """
+    with open_rows(data) as rows:
+        places = public_cells(rows, by, domain, bins, TAKEN, missing)
+        if not places.axes:
+            raise ValueError("by must name the columns that tell the queries apart, got none")
+        axis = choice_axis(rows, of, _checked_choices("candidates", candidates, rows.text))
+        cells, choices = Cells((*places.axes, axis), missing), len(axis.values)
+        if person is None:
+            counts = people_in(rows, cells, None, 1)
+        else:
+            own = people_of(rows, cells, person)
+            own = own.mutate(query=own.cell // choices)
+            own = bounded(rows, own, cells.count, 1, each=("person", "query"))
+            own = own.select("person", cell=own.query, choice=own.cell % choices)
+            most = limit(places.count) or places.count
+            counts = _count_choices(rows, own, torch.Size((places.count, choices)), most)
+    names = list(zip(*places.columns.values(), strict=True))
+    queries = [own[0] if len(own) == 1 else ", ".join(map(str, own)) for own in names]
+    return Votes(
+        queries,
+        axis.values,
+        counts.view(-1, choices).double(),
+        "rows" if person is None else "persons",
+        keys=places.columns,
+        told=tuple(rows.told),
+    )
 
 
 def read_counts(data: Any, query: Any | None, ignore: Sequence[Any]) -> Votes:
@@ -238,7 +339,10 @@ def read_counts(data: Any, query: Any | None, ignore: Sequence[Any]) -> Votes:
     if not len(counts):
         raise ValueError("the table must have at least one row, got none")
     names = table.names(own[0]) if own else list(range(1, len(counts) + 1))
-    return Votes(names, tuple(columns), counts, "aggregated")
+    if own and own[0] in TAKEN:
+        raise ValueError(f"query must not name a column {own[0]!r}, which the release has too: rename it")
+    keys = {own[0]: names} if own else None
+    return Votes(names, tuple(columns), counts, "aggregated", keys=keys)
 
 
 @dataclass(frozen=True)
@@ -270,7 +374,13 @@ class Poll:
 
     def limit(self, votes: Votes) -> "tuple[Poll, Votes]":
         """The request and the votes with the bound on the queries of one person, None where all count."""
-        size = self.size(len(votes.queries))
+        size, delta = self.size(len(votes.queries)), self.budget.delta
+        if self.neighbours == "replaced" and votes.voters and delta * votes.voters > 1:
+            warnings.warn(
+                f"delta {delta:g} is more than 1 / {votes.voters:,}, the number of voters: the promise may "
+                "fail for one of them",
+                stacklevel=4,
+            )
         return replace(self, at_most=size), votes.limit(size, self.budget.noise)
 
     def size(self, queries: int) -> int | None:
@@ -295,6 +405,11 @@ class Poll:
             said = (found.statement,)
         self.budget.charge(account, what)
         return account, said
+
+    def told(self, law: DecisionLaw, votes: Votes) -> tuple[str, ...]:
+        """What the owner of the data alone may know: how many decisions are wrong, and who counts less."""
+        chances = chances_of_error(law, votes.values(law)).tolist()
+        return (*votes.told, expected_wrong(chances, votes.queries))
 
     @property
     def settings(self) -> tuple[tuple[str, str], ...]:
@@ -346,7 +461,7 @@ def decision_account(
     queries = number_of_queries(law, values)
     charged = queries if at_most is None else min(queries, at_most)
     # a confident decision is two numbers
-    decided = loss_of_any(law, charged, neighbours, steps=queries).drawn_securely(2 * queries)
+    decided = loss_of_any(law, charged, neighbours, at_most, steps=queries).drawn_securely(2 * queries)
     measure = partial(measure_decisions, law, values, neighbours, at_most, delta, decided, votes, adaptive)
     return ReleaseAccount(decided, delta, measure, adaptive)
 
@@ -392,13 +507,25 @@ def measure_decisions(
             )
         if votes.people is not None:
             details["voters"] = votes.people
-    worst = max(range(len(chances)), key=chances.__getitem__)
-    sentences.append(
-        f"The chance of a wrong decision is largest at {votes.queries[worst] if votes else worst + 1}, "
-        f"{rounded_up(chances[worst])}; {rounded_up(math.fsum(chances))} of {len(chances)} decisions are "
-        "expected to be wrong."
-    )
+    sentences.append(expected_wrong(chances, None if votes is None else votes.queries))
     return Measured(cost, proofs, details, tuple(sentences))
+
+
+def expected_wrong(chances: Sequence[float], queries: Sequence[Any] | None) -> str:
+    """How many decisions are expected to be wrong, for the owner of the data alone.
+
+    >>> expected_wrong([0.5, 0.25], ["trees", "cars"])
+    'The chance of a wrong decision is largest at trees, 0.5; 0.75 of 2 decisions are expected to be wrong.'
+    """
+    worst = max(range(len(chances)), key=chances.__getitem__)
+    largest, total = (
+        f"less than {_SMALL:g}" if one < _SMALL else rounded_up(one)
+        for one in (chances[worst], math.fsum(chances))
+    )
+    return (
+        f"The chance of a wrong decision is largest at {queries[worst] if queries else worst + 1}, "
+        f"{largest}; {total} of {len(chances)} decisions are expected to be wrong."
+    )
 
 
 def _entries(law: DecisionLaw, marks: Tensor) -> Tensor:

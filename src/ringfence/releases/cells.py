@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -28,6 +28,7 @@ UNITS = 1 << 20  # a value between -1 and 1 is counted in units of 1 / UNITS, so
 Domain = Mapping[Any, Iterable[Any]] | Iterable[Any]  # by column, or of the only one
 Missing = Literal["refuse", "drop", "category"]  # what becomes of rows without a value
 
+_FEW_COLUMNS = 100  # that may be counts
 _LEFT_OUT = -1  # in place of the number of a cell
 
 
@@ -90,13 +91,14 @@ class Cells:
         """Integers for all cells: those of a column of an answer at its cells, added up, and 0 elsewhere."""
         numbers = torch.tensor([int(value or 0) for value in answer[name].to_pylist()], dtype=torch.int64)
         places = torch.tensor(answer["cell"].to_pylist(), dtype=torch.int64)
-        return torch.zeros(self.count, dtype=torch.int64).index_add_(0, places, numbers)
+        kept = places != _LEFT_OUT
+        return torch.zeros(self.count, dtype=torch.int64).index_add_(0, places[kept], numbers[kept])
 
     def _outside(self, rows: Rows, axis: Axis, key: Any) -> str:
         if key is None:
             return (
-                f"column {axis.name!r} has a missing value: fill it, or give missing='drop' to leave such rows "
-                "out or missing='category' to count them"
+                f"column {axis.name!r} has a missing value: fill it, or give missing='drop' to leave such "
+                "rows out or missing='category' to count them"
             )
         if axis.bins:
             [key] = one_of(rows, axis.raw, axis.key == -1)
@@ -170,7 +172,7 @@ def _axis(
         values = (False, True)
     if edges is not None:
         key, labels = _binned(rows, name, edges)
-        listed = dict(enumerate(labels))
+        listed: dict[Any, Any] = dict(enumerate(labels))
     elif values is not None:
         key = column.cast("string") if rows.text else column
         listed = public_values(f"domain of column {name!r}", values, rows.text)
@@ -184,10 +186,18 @@ def _axis(
         raise ValueError(f"domain of column {name!r} must hold at least one value, got none")
     if missing == "category":
         listed.setdefault(None, None)
-    found = {own: number for number, own in enumerate(listed)}
+    found: dict[Any, int] = {own: number for number, own in enumerate(listed)}
     if missing == "drop":
         found.setdefault(None, _LEFT_OUT)
     return Axis(name, tuple(listed.values()), key, found, column, bins=edges is not None)
+
+
+def choice_axis(rows: Rows, of: Any, listed: Mapping[Any, Any]) -> Axis:
+    """The column that holds a choice among public ones; rows without a choice are left out."""
+    column = rows.column("of", of)
+    key = column.cast("string") if rows.text else column
+    found = {own: number for number, own in enumerate(listed)} | {None: _LEFT_OUT}
+    return Axis(str(of), tuple(listed.values()), key, found, column)
 
 
 def _binned(rows: Rows, name: str, edges: Iterable[Any]) -> "tuple[ir.Value, list[str]]":
@@ -244,6 +254,32 @@ def people_in(rows: Rows, cells: Cells, person: Any | None, at_most: int) -> Ten
     if person is not None:
         survey = count_kept(rows, _of_people(rows, cells, person, survey), cells.count, at_most)
     return cells.fill(survey, "people")
+
+
+def people_of(rows: Rows, cells: Cells, person: Any) -> "ir.Table":
+    """The person and the cell of every row."""
+    return _of_people(rows, cells, person, _survey(rows, cells, person, {}))
+
+
+def check_rows(rows: Rows, cells: Cells, people: Tensor) -> None:
+    """Refuses a table of counts that is given as rows of people.
+
+    In it every cell has one row at most, and another column has whole numbers alone.
+    """
+    others = [name for name in rows.columns if name not in cells.columns]
+    if int(people.max()) > 1 or int(people.sum()) < 2 or not others or not cells.axes:
+        return
+    numbers = {f"n{at}": rows.numbers("by", name) for at, name in enumerate(others[:_FEW_COLUMNS])}
+    whole = {
+        name: ((own >= 0) & (own == own.floor())).fill_null(False).min() for name, own in numbers.items()
+    }
+    found = rows.ask(rows.table.aggregate(**whole)).to_pylist()[0]
+    for name, at in zip(others, whole, strict=False):
+        if found[at]:
+            raise ValueError(
+                f"every cell has one row and column {name!r} whole numbers, as in a table that was counted "
+                f"already: give counts={name!r}, or person= where rows are people"
+            )
 
 
 def sums_in(
@@ -333,11 +369,9 @@ def _survey(
     """For each cell that occurs its keys, its numbers and its place, before contributions are bounded.
 
     Where more cells occur than are public, at least one of them is not public, and one more row than there
-    are cells is enough to find it: a column of free text is never held as a whole. Rows that ``cells`` leave
-    out are not there.
+    are cells is enough to find it: a column of free text is never held as a whole. Rows that are left
+    out have the place -1.
     """
-    import pyarrow.compute as pc
-
     asked = {**numbers, "rows": rows.table.count()}
     if person is not None:
         who = rows.column("person", person)
@@ -358,10 +392,10 @@ def _survey(
             f"column {str(person)!r} must name people by integers or text, got floating-point numbers beyond "
             "2^53, where one may stand for several people"
         )
-    counts = pc.field("cell") != _LEFT_OUT
-    if left_out := sum(survey.filter(~counts)["rows"].to_pylist()):
-        rows.told.append(f"{left_out:,} rows have no value in a column of by, and are left out.")
-    return survey.filter(counts)
+    left_out = [cell == _LEFT_OUT for cell in survey["cell"].to_pylist()]
+    if number := sum(survey["rows"].filter(left_out).to_pylist()):
+        rows.told.append(f"{number:,} rows are left out, which have no value in a column of the cells.")
+    return survey
 
 
 def _of_people(
@@ -386,7 +420,8 @@ def _of_people(
     own = rows.table.select(**keys, person=rows.column("person", person), **more)
     if not cells.axes:
         return own.mutate(cell=ibis.literal(0, "int64"))
-    return own.join(ibis.memtable(pyarrow.table(places)), [*keys]).select("person", "cell", *more)
+    own = own.join(ibis.memtable(pyarrow.table(places)), [*keys]).select("person", "cell", *more)
+    return own.filter(own.cell != _LEFT_OUT) if _LEFT_OUT in places["cell"].to_pylist() else own
 
 
 def count_kept(
@@ -404,10 +439,13 @@ def count_kept(
         asked["beyond"] = kept.beyond.sum()
     answer = rows.ask(kept.group_by(*by).aggregate(**asked))
     if "beyond" in asked and (beyond := sum(answer["beyond"].to_pylist())):
-        rows.told.append(
-            f"{beyond:,} people would count more than {at_most} times, and count {at_most} times (at_most)."
-        )
+        rows.told.append(short_of(beyond, at_most))
     return answer
+
+
+def short_of(beyond: int, at_most: int) -> str:
+    """What the owner of the data is told of people who count less often than they could."""
+    return f"at_most={at_most} leaves out something of {beyond:,} people, who would count more often."
 
 
 def bounded(

@@ -1,7 +1,7 @@
 """Counts: how many people are in each cell of a table, with small counts suppressed."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,7 +20,15 @@ from ringfence.mechanisms.base import Mechanism
 from ringfence.noise import Noise
 from ringfence.numerics.rounding import rounded_up
 from ringfence.releases.account import Budget, Measured, ReleaseAccount
-from ringfence.releases.cells import Domain, checked_at_most, counts_in, people_in, public_cells
+from ringfence.releases.cells import (
+    Domain,
+    Missing,
+    check_rows,
+    checked_at_most,
+    counts_in,
+    people_in,
+    public_cells,
+)
 from ringfence.releases.reader import LARGEST_COUNT, Columns, as_numpy, is_array, make_table, open_rows
 from ringfence.releases.release import Bars, Release, RowsAre, Series, build_statement
 from ringfence.releases.table_noise import NOISES, NoiseKind, TableNoise, count_noise
@@ -36,7 +44,8 @@ def release_counts(
     noise: NoiseKind = "auto",
     suppress_below: int | None = None,
     domain: Domain | None = None,
-    bins: Mapping[Any, Iterable[float]] | None = None,
+    bins: Domain | None = None,
+    missing: Missing = "refuse",
     person: str | int | None = None,
     at_most: int = 1,
     counts: str | int | None = None,
@@ -51,7 +60,9 @@ def release_counts(
     CSV or parquet files, or an array or tensor:
     with ``by`` its rows are people and ``by`` are numbers of columns; without, it holds the counts. ``by``
     are the columns whose combinations are the cells. Their values must be public: ``domain`` lists them,
-    ``bins`` gives edges for a column of numbers. ``counts`` names a column of counts that were aggregated
+    ``bins`` gives edges for a column of numbers; a list alone is about the only column of ``by``. Rows
+    without a value there are refused, unless the domain has None; ``missing="drop"`` leaves them out,
+    "category" counts them in cells of their own. ``counts`` names a column of counts that were aggregated
     already.
 
     Each row is one person, unless ``person`` names the column that says whose it is: then a person counts
@@ -89,7 +100,7 @@ def release_counts(
             raise ValueError("by must name columns where person, counts, domain or bins is given, got None")
         table = array_counts(data, at_most)
     else:
-        table = table_counts(data, by, domain, bins, person, at_most, counts)
+        table = table_counts(data, by, domain, bins, person, at_most, counts, missing)
     used = count_noise(budget, noise, table.at_most)
     law = used.law(threshold)
     promised = used.loss(table.theta, table.at_most)
@@ -121,6 +132,7 @@ def release_counts(
         hidden="" if threshold is None else f"<{threshold}",
         like=table.like,
         account=account,
+        private=table.told,
         statement=build_statement(
             account,
             budget,
@@ -165,6 +177,7 @@ class TrueCounts:
     like: Callable[[Columns], Any]
     at_most: int
     rows_are: RowsAre
+    told: tuple[str, ...] = ()  # for the owner of the data alone
 
 
 def table_counts(
@@ -175,6 +188,7 @@ def table_counts(
     person: str | int | None,
     at_most: int,
     counts: str | int | None,
+    missing: Missing = "refuse",
 ) -> TrueCounts:
     """The counts of rows, or of a column of counts, in the cells of ``by``.
 
@@ -185,12 +199,15 @@ def table_counts(
     if person is not None and counts is not None:
         raise ValueError(f"person must not be given where counts are aggregated already, got {person!r}")
     with open_rows(data) as rows:
-        cells = public_cells(rows, by, domain, bins, ("count", "suppressed", "standard_error"))
+        taken = ("count", "suppressed", "standard_error")
+        cells = public_cells(rows, by, domain, bins, taken, missing)
         size = checked_at_most(at_most, person, cells.count, aggregated=counts is not None)
         theta = people_in(rows, cells, person, size) if counts is None else counts_in(rows, cells, counts)
+        if counts is None and person is None:
+            check_rows(rows, cells, theta)
     rows_are: RowsAre = "aggregated" if counts is not None else "rows" if person is None else "persons"
     like = partial(make_table, rows.kind)
-    return TrueCounts(theta.double(), cells.columns, like, size, rows_are)
+    return TrueCounts(theta.double(), cells.columns, like, size, rows_are, tuple(rows.told))
 
 
 def array_counts(data: Any, at_most: int) -> TrueCounts:

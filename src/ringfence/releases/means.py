@@ -5,7 +5,7 @@ they lie between -1 and 1.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from statistics import NormalDist
@@ -25,7 +25,7 @@ from ringfence.mechanisms.rectified import RectifiedGaussian
 from ringfence.noise import Noise
 from ringfence.numerics.exact_normal import search
 from ringfence.releases.account import Budget, Measured, ReleaseAccount, gaussian_loss
-from ringfence.releases.cells import UNITS, Domain, checked_at_most, public_cells, sums_in
+from ringfence.releases.cells import UNITS, Domain, Missing, checked_at_most, public_cells, sums_in
 from ringfence.releases.reader import make_table, open_rows
 from ringfence.releases.release import Bars, Release, Series, build_statement
 from ringfence.releases.table_noise import NOISES, LaplaceNoise, NoiseKind, is_better, laplace_scale
@@ -54,7 +54,8 @@ def release_means(
     noise: NoiseKind = "auto",
     suppress_below: int | None = None,
     domain: Domain | None = None,
-    bins: Mapping[Any, Iterable[float]] | None = None,
+    bins: Domain | None = None,
+    missing: Missing = "refuse",
     person: str | int | None = None,
     at_most: int = 1,
     coverage: float = 0.95,
@@ -65,8 +66,9 @@ def release_means(
     """Releases the mean of column ``of`` in every group of ``by``, with noise and an interval.
 
     Values are clamped to the public limits ``lower`` and ``upper``. ``data``, ``by``, ``domain``, ``bins``,
-    ``person``, ``at_most``, ``epsilon``, ``delta``, ``noise`` and ``seed`` are those of ``release_counts``; a
-    person with several rows in a group counts once, with the mean of them. ``sigma`` in place of ``epsilon``
+    ``missing``, ``person``, ``at_most``, ``epsilon``, ``delta``, ``noise`` and ``seed`` are those of
+    ``release_counts``; ``missing="drop"`` leaves out rows without a value of ``of``, too. A person with
+    several rows in a group counts once, with the mean of them. ``sigma`` in place of ``epsilon``
     is the noise as a multiple of what one person moves altogether.
 
     How many people are in a group is private too. With Gaussian noise the sum of the values gets two thirds
@@ -102,7 +104,7 @@ def release_means(
     threshold = None if suppress_below is None else checks.count("suppress_below", suppress_below, at_least=0)
     coverage = checks.probability("coverage", coverage)
     with open_rows(data) as rows:
-        groups = public_cells(rows, by, domain, bins, _COLUMNS)
+        groups = public_cells(rows, by, domain, bins, _COLUMNS, missing)
         most = checked_at_most(at_most, person, groups.count)
         people, units = sums_in(rows, groups, of, limits, person, most)
     used = mean_noise(budget, noise, most)
@@ -138,6 +140,7 @@ def release_means(
         hidden="suppressed",
         like=partial(make_table, rows.kind),
         account=account,
+        private=tuple(rows.told),
         statement=build_statement(
             account,
             budget,

@@ -274,6 +274,39 @@ def open_rows(data: Any, *, in_order: bool = False) -> Iterator[Rows]:
         yield Rows(table, kind_of(data), declared=declared)
 
 
+def engine_table(url: str, table: str) -> Any:
+    """A table of an engine that a URL names: of Spark, or of any backend of Ibis (postgresql, duckdb, ...).
+
+    ``spark://`` alone is the session that Spark's own settings describe, ``sc://host`` that of Spark Connect.
+    ``table`` may have the name of its schema before it, with a dot between them.
+
+    >>> engine_table("sqlite://", "people")
+    Traceback (most recent call last):
+    ValueError: the table 'people' of sqlite cannot be read: people
+    """
+    try:
+        import ibis
+    except ModuleNotFoundError:
+        raise _tables_extra() from None
+    kind = url.partition("://")[0]
+    *schema, name = table.split(".")
+    try:
+        if kind in ("spark", "sc"):
+            from pyspark.sql import SparkSession
+
+            named = {"sc": "spark.remote", "spark": "spark.master"}[kind]
+            settings = {} if url == "spark://" else {named: url}
+            return SparkSession.builder.config(map=settings).getOrCreate().table(table)
+        return ibis.connect(url).table(name, database=".".join(schema) or None)
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"{kind} needs the library {error.name}: pip install {error.name}"
+        ) from None
+    except Exception as error:
+        said = " ".join(str(error).split("\n\n")[0].split())
+        raise ValueError(f"the table {table!r} of {kind} cannot be read: {said}") from None
+
+
 @dataclass(frozen=True)
 class _Relation:
     """A relation of DuckDB, which no other connection may see: read as a stream, anew for each query."""
@@ -401,8 +434,8 @@ def check_columns(what: str, names: Sequence[str]) -> None:
 def looks_like(value: object, known: Iterable[Any]) -> str:
     """Words about what is there and is written almost as ``value``, or an empty text.
 
-    >>> looks_like("e\u0301", ["a", "\u00e9"]), looks_like("north", ["south"])
-    ("; it has '\\xe9', which only looks like 'e\\u0301'", '')
+    >>> looks_like(2, ["1", "2"]), looks_like("north", ["south"])
+    ("; it has '2', which only looks like 2", '')
     """
     own, *others = (unicodedata.normalize("NFKC", str(one)).casefold().strip() for one in (value, *known))
     if own not in others:
@@ -553,8 +586,8 @@ def _table_of_files(engine: "Backend", given: Sequence[str | Path]) -> "ir.Table
     for name in map(str, given):
         if not name.lower().endswith((*_CSV, *_PARQUET)):
             raise ValueError(
-                f"a name of a file must end in {', '.join((*_CSV, *_PARQUET))}, got {name!r}: texts are taken "
-                "for names of files, and a column of values belongs in a frame"
+                f"a name of a file must end in {', '.join((*_CSV, *_PARQUET))}, got {name!r}: texts are "
+                "names of files, and a column of values belongs in a frame"
             )
         files += [name] if Path(name).is_file() else sorted(glob(name, recursive=True)) or [name]
     for name in files:

@@ -217,7 +217,7 @@ class Release:
     file but account.json has them. ``account`` is the cost of the release and sensitive, ``statement`` has
     the words for it. ``columns`` and ``error_columns`` are the same tables as plain data: ``keys`` tell the
     rows apart, and a number that is not shown is None; ``hidden`` is what is printed in its place. ``like``
-    makes a frame of columns.
+    makes a frame of columns. ``private`` are sentences for the owner of the data, which no file has.
 
     >>> import numpy as np
     >>> import ringfence as rf
@@ -236,6 +236,7 @@ class Release:
     statement: Statement
     bars: Bars
     settings: tuple[tuple[str, str], ...] = ()
+    private: tuple[str, ...] = ()
 
     @property
     def columns(self) -> Columns:

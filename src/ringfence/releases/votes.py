@@ -1,6 +1,6 @@
 """Votes on yes/no questions: the noisy majority of each question, and nothing else."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -9,18 +9,28 @@ from ringfence.accounting.ledger import Ledger
 from ringfence.mechanisms.sign import StochasticSign
 from ringfence.noise import Noise
 from ringfence.releases.account import Budget
-from ringfence.releases.ballots import Poll, margin, read_ballots
+from ringfence.releases.ballots import UNCLEAR, Poll, margin, read_ballots
 from ringfence.releases.reader import kind_of, make_coded_table
 from ringfence.releases.release import Bars, Release, Series, build_statement
 
 _NUMBERS = {"yes": 1, "no": -1}  # answers in an array
-_PLACES = {1.0: 0, -1.0: 1, 0.0: -1}  # choices by what stands in a ballot
+_CODES: dict[Any, int] = {
+    1.0: 0,
+    "yes": 0,
+    "true": 0,
+    -1.0: 1,
+    "no": 1,
+    "false": 1,
+}  # choices by what is said
 
 
 def release_votes(
     ballots: Any,
     questions: Sequence[str | int] | None = None,
     *,
+    yes: Any = None,
+    no: Any = None,
+    neither: Any = None,
     epsilon: float | None = None,
     delta: float = 1e-6,
     sigma: float | None = None,
@@ -37,10 +47,12 @@ def release_votes(
 
     ``ballots`` is a frame (pandas, polars, pyarrow), a table (Ibis, DuckDB, Spark), the names of
     CSV or parquet files, or an array or tensor. Rows are people and columns questions: 1 is yes, -1 is no, 0
-    is neither. A missing value (null, NaN in pandas, an empty cell in a file) is a question that was not
-    answered and counts as 0; NaN in an array or in polars is refused. ``questions`` names the columns that
-    are questions; left out, all are, except ``person``, which names each person once, and those to
-    ``ignore``.
+    is neither, and so are yes and no, True and False in words. ``yes`` and ``no`` name other codes, one or a
+    list of them each (``yes=1, no=2``), and ``neither`` those that are no answer. A column with 0 and without
+    -1 is refused until one of them says what 0 means. A missing value (null, NaN in pandas, an empty cell in
+    a file) is a question that was not answered; NaN in an array or in polars is refused. ``questions`` names
+    the columns that are questions; left out, all are, except ``person``, which names each person once, and
+    those to ``ignore``.
 
     Give ``epsilon`` and ``delta``, which hold for every dataset, and the noise is found, or give ``sigma``,
     the standard deviation of the noise of each surplus (yes minus no). ``at_most`` answers of each person
@@ -73,11 +85,12 @@ def release_votes(
     """
     budget = Budget.checked(epsilon, delta, sigma, seed, ledger, what)
     poll = Poll.checked(budget, neighbours, at_most, publish_epsilon, binary=True)
+    code, rule = coding(yes, no, neither)
     read = read_ballots(
         ballots,
         ("yes", "no"),
-        _answer,
-        "must hold 1 (yes), -1 (no) or 0",
+        code,
+        rule,
         queries=questions,
         argument="questions",
         person=person,
@@ -98,6 +111,7 @@ def release_votes(
         hidden="",
         like=partial(make_coded_table, kind_of(ballots), _NUMBERS),
         account=account,
+        private=poll.told(law, votes),
         statement=build_statement(
             account,
             poll.budget,
@@ -138,10 +152,36 @@ def release_votes(
     )
 
 
-def _answer(value: Any) -> int | None:
-    if isinstance(value, bool):
-        return None
-    try:
-        return _PLACES.get(float(value))
-    except (TypeError, ValueError):
-        return None
+def coding(yes: Any, no: Any, neither: Any) -> tuple[Callable[[Any], int | None], str]:
+    """The choice that a value stands for (-1: none, None: it is not allowed), and the rule in words.
+
+    >>> code, rule = coding(1, 2, [8, 9])
+    >>> [code(value) for value in ("1", 2.0, "9", 0)], rule
+    ([0, 1, -1, None], 'must hold 1 (yes), 2 (no), 8 (neither) or 9 (neither)')
+    """
+    if (yes is None) != (no is None):
+        raise ValueError(f"yes and no must be given together, got yes={yes!r} and no={no!r}")
+    codes = dict(_CODES) if yes is None else {}
+    rule = "must hold 1 (yes), -1 (no) or 0, or yes and no in words"
+    if yes is None and neither is None:
+        codes[0.0] = UNCLEAR
+    said = []
+    for choice, name, given in ((0, "yes", yes), (1, "no", no), (-1, "neither", neither)):
+        values = given if isinstance(given, list | tuple | set) else [given] * (given is not None)
+        for value in values:
+            if codes.setdefault(_plain(value), choice) != choice:
+                raise ValueError(f"yes, no and neither must be different, got {value!r} twice")
+            said.append(f"{value!r} ({name})")
+    if yes is not None:
+        rule = f"must hold {', '.join(said[:-1])} or {said[-1]}"
+    return (lambda value: codes.get(_plain(value))), rule
+
+
+def _plain(value: Any) -> Any:
+    """A value as it is compared: a number, or a text without regard to case."""
+    if not isinstance(value, bool):
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            pass
+    return str(value).strip().casefold()

@@ -13,7 +13,8 @@ from ringfence.mechanisms.decision import Decision
 from ringfence.mechanisms.winner import ConfidentWinner, GumbelWinner, NoisyWinner
 from ringfence.noise import Noise
 from ringfence.releases.account import Budget, ReleaseAccount
-from ringfence.releases.ballots import Poll, Votes, lead_of, read_choices, read_counts
+from ringfence.releases.ballots import Poll, Votes, lead_of, read_choices, read_counts, read_votes
+from ringfence.releases.cells import Domain, Missing, checked_at_most
 from ringfence.releases.reader import Columns, kind_of, make_coded_table
 from ringfence.releases.release import Bars, Release, Series, build_statement
 
@@ -26,11 +27,16 @@ def release_winners(
     data: Any,
     queries: Sequence[str | int] | None = None,
     *,
+    by: str | int | Sequence[str | int] | None = None,
+    of: str | int | None = None,
     epsilon: float | None = None,
     delta: float = 1e-6,
     sigma: float | None = None,
     noise: NoiseKind = "auto",
     candidates: Iterable[Any] | None = None,
+    domain: Domain | None = None,
+    bins: Domain | None = None,
+    missing: Missing = "refuse",
     confident_above: float | None = None,
     threshold_sigma: float | None = None,
     neighbours: Neighbours = "replaced",
@@ -50,15 +56,18 @@ def release_winners(
     It holds counts of voters: one row per query, one column per candidate, and perhaps a column ``query``
     with names of the queries. Or it holds ballots, if ``candidates`` lists the public candidates: one row
     per person, one column per query (``queries``, or all), each entry a candidate or, in a frame, missing.
-    ``person`` names the column that names each person once. Columns to ``ignore`` are left out.
+    ``person`` names the column that names each person once. Columns to ``ignore`` are left out. Or each row
+    is a vote: ``by`` are the columns that say at which query, with ``domain``, ``bins`` and ``missing`` as
+    ``release_counts`` takes them, and ``of`` is the column that holds the candidate. ``person`` then says
+    whose vote it is; left out, each row is a person, who votes at one query.
 
     Give ``epsilon`` and ``delta``, which hold for every dataset, and the noise is found, or give ``sigma``,
     the standard deviation of the noise of each count. ``noise`` is "gaussian", "gumbel" (the exponential
     mechanism), or "auto": the one with which a candidate needs the smaller lead to be announced except with a
     chance of 1 %, by the numbers of queries and candidates, and Gaussian with ``sigma``, ``confident_above``,
     ``publish_epsilon`` or a ``ledger``, whose budget counts Gaussians. ``neighbours`` is "replaced" (what
-    somebody voted is protected) or "added" (whether somebody took part is). With "added", ``at_most`` bounds
-    the queries in which one person counts: for ballots they are drawn at random among those where the person
+    somebody voted is protected) or "added" (whether somebody took part is). ``at_most`` bounds the
+    queries in which one person counts: for ballots they are drawn at random among those where the person
     voted; counts must have been made that way. ``seed`` is for tests. ``ledger`` is charged beforehand,
     in an entry called ``what``.
 
@@ -88,6 +97,8 @@ def release_winners(
     True
     """
     budget = Budget.checked(epsilon, delta, sigma, seed, ledger, what)
+    if of is not None and person is None:
+        at_most = checked_at_most(1 if at_most is None else at_most, None, 1)
     poll = Poll.checked(budget, neighbours, at_most, publish_epsilon)
     if threshold_sigma is not None and (confident_above is None or sigma is None):
         raise ValueError(
@@ -97,16 +108,26 @@ def release_winners(
     gaussian_alone = publish_epsilon or confident_above is not None
     if noise == "gumbel" and gaussian_alone:
         raise ValueError("noise must be 'gaussian' with publish_epsilon and confident_above, got 'gumbel'")
-    if candidates is None:
-        for name, given in (("person", person), ("queries", queries)):
-            if given is not None:
-                raise ValueError(f"{name} must be left out where data holds counts, got {given!r}")
+    cells: dict[str, Any] = {"by": by, "domain": domain, "bins": bins}
+    if of is not None:
+        left_out, kind = {"queries": queries, "query": query, "ignore": ignore or None}, "rows that are votes"
+        if candidates is None:
+            raise ValueError("candidates must list the public candidates of the column of, got None")
+    elif candidates is None:
+        left_out, kind = {"person": person, "queries": queries, **cells}, "counts"
+    else:
+        left_out, kind = {"query": query, **cells}, "ballots (of= is missing, where each row is a vote)"
+    for name, given in left_out.items():
+        if given is not None:
+            raise ValueError(f"{name} must be left out where data holds {kind}, got {given!r}")
+    who: dict[str, Any] = {"person": person, "limit": poll.size}
+    if of is not None:
+        read = read_votes(data, of=of, candidates=candidates, missing=missing, **cells, **who)
+    elif candidates is None:
         read = read_counts(data, query, ignore)
     else:
-        if query is not None:
-            raise ValueError(f"query must be left out where data holds ballots, got {query!r}")
-        who: dict[str, Any] = {"person": person, "ignore": ignore, "limit": poll.size}
-        read = read_choices(data, "candidates", candidates, queries=queries, argument="queries", **who)
+        how: dict[str, Any] = {"queries": queries, "argument": "queries", "ignore": ignore}
+        read = read_choices(data, "candidates", candidates, **how, **who)
     poll, votes = poll.limit(read)
     law: Decision = winner_law(poll, len(votes.queries), confident_above, threshold_sigma)
     if noise == "gumbel" or (noise == "auto" and sigma is None and not gaussian_alone and ledger is None):
@@ -166,12 +187,13 @@ def announce(
     drawn = [*range(len(votes.choices)), *([-1] if -1 in winners else [])]
     return Release(
         title=words.winners.capitalize(),
-        keys={"query": votes.queries},
+        keys=votes.keys or {"query": votes.queries},
         released={words.winner: [names[number] for number in winners]},
         standard_errors=None,
         hidden="no answer",
         like=like,
         account=account,
+        private=poll.told(law, votes),
         statement=build_statement(
             account,
             poll.budget,
@@ -212,7 +234,7 @@ def gumbel_law(poll: Poll, queries: int, deviation: float) -> GumbelWinner:
         return GumbelWinner.of_deviation(deviation)
 
     def cost(scale: float) -> float:
-        loss = loss_of_any(GumbelWinner(scale), charged, poll.neighbours, steps=queries)
+        loss = loss_of_any(GumbelWinner(scale), charged, poll.neighbours, poll.at_most, steps=queries)
         return loss.drawn_securely(2 * queries).epsilon(budget.delta)
 
     return GumbelWinner(smallest_sigma(cost, budget.epsilon, start=deviation / math.sqrt(2)))
@@ -222,11 +244,13 @@ def winner_law(
     poll: Poll, queries: int, confident_above: float | None, threshold_sigma: float | None
 ) -> NoisyWinner | ConfidentWinner:
     """The law of each winner."""
-    square = 2.0 if poll.neighbours == "replaced" else 1.0  # of the move at one query
+    # of the move at one query; a replaced ballot that is bounded may leave one and join another, each by 1
+    square = 2.0 if poll.neighbours == "replaced" else 1.0
+    largest = 2.0 if poll.neighbours == "replaced" and poll.at_most is not None else 1.0
     if confident_above is None:
         return NoisyWinner(poll.sigma(queries, square))
     threshold = checks.number("confident_above", confident_above, checks.finite)
-    sigma = poll.sigma(queries, square + _THRESHOLD**-2)
+    sigma = poll.sigma(queries, square + largest * _THRESHOLD**-2)
     return ConfidentWinner(
         sigma, threshold, _THRESHOLD * sigma if threshold_sigma is None else threshold_sigma
     )
