@@ -65,6 +65,7 @@ engines: setup
 	ls /usr/lib/postgresql/*/bin/initdb > /dev/null 2>&1 || { apt-get update -qq && apt-get install -y -qq postgresql; }
 	java -version 2>&1 | head -1; ls -d /usr/lib/postgresql/*
 	$(BIN)/python -c 'import duckdb, ibis, pyspark; print("ibis", ibis.__version__, "duckdb", duckdb.__version__, "pyspark", pyspark.__version__)'
+	SPARK_LOCAL_IP=127.0.0.1 $(BIN)/python -W ignore examples/release_spark.py
 	RINGFENCE_ENGINES=1 SPARK_LOCAL_IP=127.0.0.1 $(BIN)/python -W ignore -m pytest tests/releases/test_engines.py -W ignore
 
 # Breaks the code in known ways and counts the tests that notice (docs/design.md).

@@ -22,8 +22,9 @@ SMALL = {"pate.py": ["--queries", "40", "--noise", "6"]}
 
 
 def test_every_example_is_run_and_short() -> None:
-    """The one for several processes runs in training/test_distributed.py, where there are some."""
-    assert {path.name for path in EXAMPLES.glob("*.py")} == {*EXPECTED, "several_processes.py"}
+    """Several processes run in training/test_distributed.py, and Spark in ``make engines``."""
+    elsewhere = {"several_processes.py", "release_spark.py"}
+    assert {path.name for path in EXAMPLES.glob("*.py")} == {*EXPECTED, *elsewhere}
     for path in EXAMPLES.glob("*.py"):
         assert len(path.read_text().splitlines()) <= 48, path.name
 

@@ -345,9 +345,25 @@ def release_means(
     carry_out(jobs.release_means, **ctx.params)
 
 
+def read_data(files: list[str], table: str | None) -> Any:
+    """The names of files as they are, or the table of the engine whose URL stands in their place.
+
+    >>> read_data(["people.csv"], None)
+    ['people.csv']
+    """
+    is_url = len(files) == 1 and "://" in files[0]
+    if is_url != (table is not None):
+        raise ValueError(f"--table must be given with the URL of one engine, got {table!r} and {files}")
+    if table is None:
+        return files
+    from ringfence.releases.reader import engine_table
+
+    return engine_table(files[0], table)
+
+
 def carry_out(
     job: "Callable[..., Release]",
-    files: list[str],
+    files: Any,
     out: Path,
     as_json: bool,
     table: str | None = None,
@@ -360,17 +376,10 @@ def carry_out(
     A folder that holds something, or that another process is about to write, is refused before anything is
     released: the account in it is the only record of what a release cost.
     """
-    from ringfence.releases.reader import engine_table
-
-    url = files[0] if len(files) == 1 and "://" in files[0] else None
-    if (url is None) != (table is None):
-        raise ValueError(f"--table must be given with the URL of one engine, got {table!r} and {files}")
-    with (
-        busy("Releasing", quiet=as_json),
-        new_folder(out) as beside,
-        warnings.catch_warnings(record=True, category=UserWarning) as warned,
-    ):
-        made = job(engine_table(url, table) if url and table else files, **options)
+    files = read_data(files, table)
+    quiet = busy("Releasing", quiet=as_json)
+    with quiet, warnings.catch_warnings(record=True) as warned, new_folder(out) as beside:
+        made = job(files, **options)
         paths = [out / path.name for path in made.save(beside)]
     for warning in warned:
         typer.echo(f"ringfence: warning: {warning.message}", err=True)

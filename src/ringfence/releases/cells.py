@@ -305,7 +305,7 @@ def sums_in(
     lower, upper = limits
     value, raw = rows.numbers("of", of), rows.column("of", of)
     middle, half = lower / 2 + upper / 2, upper / 2 - lower / 2
-    units = ((value - middle) / half * UNITS).clip(-UNITS, UNITS).round().cast("int64")
+    units = _rounded(((value - middle) / half * UNITS).clip(-UNITS, UNITS))
     bad = value.isnull() & raw.notnull() if cells.missing == "drop" else value.isnull()
     asked = {"people": value.count(), "units": units.sum(), "bad": bad.cast("int32").sum()}
     survey = _survey(rows, cells, person, asked)
@@ -317,10 +317,15 @@ def sums_in(
     if person is not None:
         own = _of_people(rows, cells, person, survey, units=units)
         own = own.filter(own.units.notnull())
-        mean = (own.units.sum() / own.count()).round().cast("int64")
+        mean = _rounded(own.units.sum().cast("float64") / own.count())
         own = own.group_by("cell", "person").aggregate(units=mean)
         survey = count_kept(rows, own, cells.count, at_most, sums=("units",))
     return cells.fill(survey, "people"), cells.fill(survey, "units")
+
+
+def _rounded(number: "ir.Value") -> "ir.Value":
+    """The nearest integer, the upper one of two: engines round a half in different ways."""
+    return (number + 0.5).floor().cast("int64")
 
 
 def counts_in(rows: Rows, cells: Cells, counts: Any) -> Tensor:
