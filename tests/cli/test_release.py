@@ -12,7 +12,7 @@ from ringfence.cli.app import main
 from ringfence.cli.release import read_domains
 from tests.afresh import written_to
 from tests.forks import forked
-from tests.shell import ran, refused
+from tests.shell import ran, refused, ringfence
 
 HEAD = "id,region,age,income\n"
 BUDGET = ["--epsilon", 1, "--delta", 1e-6]
@@ -82,12 +82,73 @@ def test_votes_and_winners_keep_their_chances_of_error(tmp_path: Path) -> None:
     (tmp_path / "counts.csv").write_text("place,cat,dog\na,200,3\nb,4,150\nc,60,50\n")
     options = ["--query", "place", "--sigma", 5, "--confident-above", 120, "--threshold-sigma", 5]
     said = ran("release", "winners", tmp_path / "counts.csv", *options, "--out", tmp_path / "w")
-    assert (tmp_path / "w" / "table.csv").read_text() == "query,winner\na,cat\nb,dog\nc,no answer\n"
+    assert (tmp_path / "w" / "table.csv").read_text() == "place,winner\na,cat\nb,dog\nc,no answer\n"
     assert "chance_of_error" not in said
     (tmp_path / "ballots.csv").write_text("lunch,dinner\n" + "soup,pasta\n" * 300 + "soup,\n" * 90)
     options = ["--candidates", "soup,pasta", "--epsilon", 3, "--neighbours", "added", "--at-most", 1]
     said = ran("release", "winners", tmp_path / "ballots.csv", *options, "--out", tmp_path / "b")
     assert (tmp_path / "b" / "table.csv").read_text() == "query,winner\nlunch,soup\ndinner,pasta\n"
+
+
+def test_long_files_surveys_and_what_the_owner_is_told(tmp_path: Path) -> None:
+    """Values with commas, a file of more domains, rows without a value; private sentences are in no file."""
+    votes = [
+        f'{row},"{"east, far" if row % 2 else "west"}",{"green" if row % 5 else "blue"}' for row in range(400)
+    ]
+    votes += ["1,west,blue", "3,,green", "5,west,"]
+    (tmp_path / "votes.csv").write_text("\n".join(["id,district,party", *votes, ""]))
+    (tmp_path / "domains.json").write_text('{"district": ["east, far", "west"], "other": [1]}')
+    options = [
+        "--by",
+        "district",
+        "--of",
+        "party",
+        "--candidates",
+        "green,blue",
+        "--person",
+        "id",
+        "--at-most",
+        1,
+    ]
+    for number, domain in enumerate((tmp_path / "domains.json", 'district="east, far",west')):
+        out = tmp_path / f"long{number}"
+        words = [
+            "winners",
+            tmp_path / "votes.csv",
+            *options,
+            "--domain",
+            domain,
+            "--missing",
+            "drop",
+            *BUDGET,
+        ]
+        run = ringfence("release", *words, "--out", out)
+        assert (out / "table.csv").read_text() == 'district,winner\n"east, far",green\nwest,green\n'
+        private = [
+            line for line in run.stderr.splitlines() if line.startswith("private, not to be published: ")
+        ]
+        assert "2 rows are left out" in private[0]
+        assert "at_most=1 leaves out something of 1 people" in private[1]
+        assert "of 2 decisions are expected to be wrong" in private[2]
+        public = run.stdout + "".join(
+            path.read_text() for path in out.iterdir() if path.suffix in (".csv", ".txt")
+        )
+        assert not any(line.split(": ", 1)[1] in public for line in private)
+    (tmp_path / "survey.csv").write_text("q1,q2\n" + "1,0\n" * 300 + "0,0\n" * 50 + "9,1\n" * 50)
+    coding = ["--yes", 1, "--no", 0, "--neither", "8,9", "--epsilon", 2]
+    ran("release", "votes", tmp_path / "survey.csv", *coding, "--out", tmp_path / "s")
+    assert (tmp_path / "s" / "table.csv").read_text() == "question,answer\nq1,yes\nq2,no\n"
+
+
+def test_a_table_of_an_engine(tmp_path: Path) -> None:
+    import duckdb
+
+    with duckdb.connect(tmp_path / "people.db") as engine:
+        engine.execute("CREATE TABLE people AS SELECT i % 2 AS region FROM range(1000) AS t(i)")
+    words = [f"duckdb://{tmp_path / 'people.db'}", "--table", "people", "--by", "region"]
+    options = ["--domain", "region=0,1", "--epsilon", 1, "--json", "--out", tmp_path / "out"]
+    read = json.loads(ran("release", "counts", *words, *options))
+    assert read["columns"]["count"] == pytest.approx([500, 500], abs=30)
 
 
 def test_labels_of_counts_and_of_predictions(tmp_path: Path) -> None:
@@ -131,7 +192,8 @@ def test_labels_of_counts_and_of_predictions(tmp_path: Path) -> None:
             [*REGIONS, "--suppress", "3"],
             "No such option: --suppress (Possible options: --suppress-",
         ),
-        ("votes", [], "must hold 1 (yes), -1 (no) or 0, got "),
+        ("votes", [], "must hold 1 (yes), -1 (no) or 0, or yes and no in words, got "),
+        ("counts", [*REGIONS, "--table", "people"], "--table must be given with the URL of one engine, got"),
         ("votes", ["--neighbours", "both"], "neighbours must be"),
         ("winners", ["--ignore", "id,region,age"], "data must have at least 2 candidates"),
         ("labels", ["--classes", "y,z"], "column 'id' must hold one of the classes, got '"),

@@ -40,6 +40,7 @@ from ringfence.releases.cells import (
     Domain,
     Missing,
     bounded,
+    check_choices,
     choice_axis,
     count_kept,
     people_in,
@@ -255,17 +256,10 @@ def read_choices(data: Any, name: str, values: Any, **how: Any) -> Votes:
     >>> read.choices, read.counts.tolist()
     ((8, 7), [[0.0, 2.0], [1.0, 1.0]])
     """
-    numbers = _checked_choices(name, values, are_files(data))
+    numbers = public_values(name, values, are_files(data))
+    check_choices(name, numbers)
     code = {key: number for number, key in enumerate(numbers)}.get
     return read_ballots(data, tuple(numbers.values()), code, f"must hold one of the {name}", **how)
-
-
-def _checked_choices(name: str, values: Any, text: bool) -> dict[Any, Any]:
-    """Public values by how they stand in the data, two or more."""
-    numbers = public_values(name, values, text)
-    if len(numbers) < 2 or None in numbers:
-        raise ValueError(f"{name} must be at least 2 values, none missing, got {[*numbers]}")
-    return numbers
 
 
 def read_votes(
@@ -296,7 +290,7 @@ def read_votes(
         places = public_cells(rows, by, domain, bins, TAKEN, missing)
         if not places.axes:
             raise ValueError("by must name the columns that tell the queries apart, got none")
-        axis = choice_axis(rows, of, _checked_choices("candidates", candidates, rows.text))
+        axis = choice_axis(rows, of, "candidates", candidates)
         cells, choices = Cells((*places.axes, axis), missing), len(axis.values)
         if person is None:
             counts = people_in(rows, cells, None, 1)

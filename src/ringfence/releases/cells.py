@@ -174,8 +174,7 @@ def _axis(
         key, labels = _binned(rows, name, edges)
         listed: dict[Any, Any] = dict(enumerate(labels))
     elif values is not None:
-        key = column.cast("string") if rows.text else column
-        listed = public_values(f"domain of column {name!r}", values, rows.text)
+        key, listed = _listed(rows, column, f"domain of column {name!r}", values)
     else:
         raise ValueError(
             f"domain= must list the public values of column {name!r}: taken from the data they would give "
@@ -192,12 +191,30 @@ def _axis(
     return Axis(name, tuple(listed.values()), key, found, column, bins=edges is not None)
 
 
-def choice_axis(rows: Rows, of: Any, listed: Mapping[Any, Any]) -> Axis:
+def choice_axis(rows: Rows, of: Any, argument: str, values: Any) -> Axis:
     """The column that holds a choice among public ones; rows without a choice are left out."""
     column = rows.column("of", of)
-    key = column.cast("string") if rows.text else column
+    key, listed = _listed(rows, column, argument, values)
+    check_choices(argument, listed)
     found = {own: number for number, own in enumerate(listed)} | {None: _LEFT_OUT}
     return Axis(str(of), tuple(listed.values()), key, found, column)
+
+
+def check_choices(argument: str, listed: Mapping[Any, Any]) -> None:
+    """Refuses fewer than two choices."""
+    if len(listed) < 2 or None in listed:
+        raise ValueError(f"{argument} must be at least 2 values, none missing, got {[*listed]}")
+
+
+def _listed(rows: Rows, column: "ir.Column", argument: str, values: Any) -> "tuple[ir.Value, dict[Any, Any]]":
+    """What a row is compared by, and public values by how they stand there.
+
+    Where a column of integers or dates has texts for public values, as from a shell, it is compared as text.
+    """
+    kind, listed = column.type(), values if isinstance(values, str | bytes) else list(values)
+    words = bool(listed) and all(value is None or isinstance(value, str) for value in listed)
+    text = rows.text or (words and (kind.is_integer() or kind.is_date()))
+    return column.cast("string") if text else column, public_values(argument, listed, text)
 
 
 def _binned(rows: Rows, name: str, edges: Iterable[Any]) -> "tuple[ir.Value, list[str]]":
@@ -300,7 +317,7 @@ def sums_in(
     ...     ward = public_cells(rows, [1], domain={1: [0]})
     ...     people, sums = sums_in(rows, ward, 2, (0.0, 100.0), person=0, at_most=1)
     >>> people.tolist(), (sums / UNITS).tolist()
-    ([2], [0.39999961853027344])
+    ([2], [0.40000057220458984])
     """
     lower, upper = limits
     value, raw = rows.numbers("of", of), rows.column("of", of)
