@@ -144,6 +144,12 @@ def test_a_replaced_ballot_may_leave_queries_and_join_others(law: Decision, at_m
     assert worst <= 1e-3
     assert bool((dearest <= rdp.worst * (1 + 1e-9)).all())
     assert bool((rdp.worst <= 1.6 * dearest).all())
+    many = float64(
+        [[20, *[8] * 99]] * 3
+    )  # where leaving one query and joining another is dearer than a change
+    for_all = {"orders": [2, 16], "at_most": at_most}
+    twice = decision_rdp(law, many, neighbours="added", **{**for_all, "at_most": 2 * at_most}).worst
+    assert bool((decision_rdp(law, many, neighbours="replaced", **for_all).worst >= twice).all())
     account = rf.DecisionAccountant(law, neighbours="replaced", at_most=at_most)
     account.step(votes)
     assert epsilon <= account.guarantee(1e-3).epsilon
