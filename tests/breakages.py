@@ -261,9 +261,6 @@ eta squared for eta
 information of a sample as if batches were known to hide everything
 - sampling_rate * share * UP
 + sampling_rate * sampling_rate * UP
-the lower end returned as the upper
-- SingularValueBounds(ends.lower[0] * LOWER, ends.upper[0], share)
-+ SingularValueBounds(ends.lower[0] * LOWER, ends.lower[0], share)
 only the last release in the Gram matrix
 - self._gram = gram if self._gram is None else self._gram.plus(gram)
 + self._gram = gram
@@ -863,8 +860,11 @@ what rounding adds to the recurrence left out
 - products[degree] + _charge(rounding, degree) * (1 + squares).sqrt()
 + products[degree]
 a failure probability for each matrix instead of all of them
-- chi_threshold(failure_probability / operator.count, number)
-+ chi_threshold(failure_probability, number)
+- checks.probability("failure_probability", failure_probability) / operator.count
++ checks.probability("failure_probability", failure_probability)
+the estimate of a trace taken for its bound
+- total / (math.sqrt(smallest) - moved) ** 2 * slack
++ total / probes * slack
 
 @ src/ringfence/numerics/rounding.py: numerics/rounding training/clipping
 a clip is rounded up to float32
@@ -1255,9 +1255,9 @@ an example that was never measured with an eta of 0
 + (1 + 1e-15), 0.0)
 
 @ src/ringfence/training/jacobian.py: training/jacobian
-examples that are mixed in a batch measured as if they were not
-- > _AGREEMENT * theirs.norm(dim=1)).any()
-+ > _AGREEMENT * theirs.norm(dim=1)).all() and False
+a frozen weight taken for the first example alone
+- tensor.expand(count, *tensor.shape) if place is None
++ torch.cat((tensor[None], tensor.new_zeros(count - 1, *tensor.shape))) if place is None
 the second derivative of a normalisation left out
 - _curve(by_curve, grad, of_grad, result, rate) + _slope(by_slope, result, rate)
 + _slope(by_slope, result, rate)

@@ -17,7 +17,7 @@ import pytest
 import ringfence as rf
 from ringfence import accounting, mechanisms
 from ringfence.accounting.calibration import PerInstanceCalibrationWarning
-from ringfence.numerics.operators import BatchedOperator, probable_bounds_of_many, probable_traces
+from ringfence.numerics.operators import BatchedOperator, spectral_bounds, trace_bounds
 from tests.tensors import float64
 
 RECORD = Path(__file__).parent / "defaults.json"
@@ -28,7 +28,7 @@ def defaults() -> dict[str, str]:
     things = [getattr(rf, name) for name in rf.__all__]
     things += [getattr(importlib.import_module(home), name) for name, home in rf._MOVED.items()]
     found = {}
-    for thing in (*things, BatchedOperator, probable_bounds_of_many, probable_traces):
+    for thing in (*things, BatchedOperator, spectral_bounds, trace_bounds):
         methods = [getattr(thing, name) for name in vars(thing)] if isinstance(thing, type) else []
         for function in (thing, *methods):
             ours = callable(function) and str(function.__module__).startswith("ringfence.")

@@ -11,7 +11,7 @@ from ringfence.accounting import examples as example_accounts
 from ringfence.accounting.fisher import poisson_information_factor
 from ringfence.accounting.subsampling import checked_integer_orders
 from ringfence.mechanisms.secure import SecureRelease
-from ringfence.numerics.operators import BatchedOperator, LinearOperator
+from ringfence.numerics.operators import BatchedOperator
 from tests.tensors import float64
 
 GAUSSIAN = rf.Gaussian(1.0)
@@ -27,11 +27,7 @@ def information(jacobian: float = 1.0, sigma: float = 1.0) -> None:
 
 
 def batched(count: int = 1, rounding: float = 0.0) -> None:
-    BatchedOperator(count, (1, 1), lambda v: v, lambda v: (v, v), rounding)
-
-
-def linear(width: int = 1, rounding: float = 0.0) -> None:
-    LinearOperator((1, width), lambda v: v, lambda v: v, rounding)
+    BatchedOperator(count, (1, 1), lambda v: v, lambda v: v, rounding)
 
 
 def secure(step: float, sigma: float = 1.0, bound: float = 1024.0) -> None:
@@ -48,8 +44,6 @@ LIMITS: dict[str, tuple[Callable[[float], object], float, float]] = {
     "largest sigma of an information": (lambda x: information(sigma=x), 1e140, INFINITY),
     "rounding of many operators": (lambda x: batched(rounding=x), 0.1, INFINITY),
     "no rounding of many operators": (lambda x: batched(rounding=x), 0.0, -INFINITY),
-    "no rounding of an operator": (lambda x: linear(rounding=x), 0.0, -INFINITY),
-    "rounding of an operator": (lambda x: linear(rounding=x), 0.1, INFINITY),
     "finest step of sigma": (secure, 2.0**-20, 0.0),
     "finest step of the width": (lambda x: secure(x, sigma=9.0, bound=0.5), 2.0**-20, 0.0),
     "largest step": (lambda x: secure(x, bound=2.0), 4.0, INFINITY),
@@ -67,9 +61,7 @@ COUNTS: dict[str, tuple[Callable[[int], object], int, int]] = {
     "largest order of a sample": (lambda n: checked_integer_orders([n]), 65_536, 1),
     "smallest order of a sample": (lambda n: checked_integer_orders([n]), 2, -1),
     "fewest operators": (lambda n: batched(count=n), 1, -1),
-    "narrowest operator": (lambda n: linear(width=n), 1, -1),
     "fewest steps": (lambda n: rf.privacy_profile(GAUSSIAN, 0.0, 0.0, steps=n), 1, -1),
-    "fewest attributes kept": (lambda n: rf.FisherAccountant(GAUSSIAN, gram_limit=n), 0, -1),
     "fewest released": (lambda n: SecureRelease(GAUSSIAN).delta(n, 1.0), 0, -1),
 }
 

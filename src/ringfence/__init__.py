@@ -63,7 +63,6 @@ __version__ = "0.6.0"
 _MOVED = {
     "PerInstanceCalibrationWarning": "ringfence.accounting.calibration",
     "FisherGuarantee": "ringfence.accounting.fisher",
-    "fisher_information_bounds": "ringfence.accounting.fisher",
     "poisson_information_factor": "ringfence.accounting.fisher",
     "reconstruction_error_bound": "ringfence.accounting.fisher",
     "PerInstanceRdp": "ringfence.accounting.per_instance",
@@ -74,15 +73,13 @@ _MOVED = {
     "LossMoments": "ringfence.mechanisms.base",
     "Support": "ringfence.mechanisms.base",
     "Decision": "ringfence.mechanisms.decision",
-    "LinearOperator": "ringfence.numerics.operators",
-    "SingularValueBounds": "ringfence.numerics.singular_values",
     "StepReport": "ringfence.training.engine.run",
     "LinearRun": "ringfence.training.linear",
     "train_linear": "ringfence.training.linear",
     "Tuned": "ringfence.training.tune",
     "SecureRelease": "ringfence.mechanisms.secure",
 }
-_RENAMED = {"DecisionRelease": "Release"}
+_RENAMED = {"DecisionRelease": "Release", "fisher_information_bounds": "fisher_information_loss"}
 
 
 def _exports() -> dict[str, str]:

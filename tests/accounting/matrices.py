@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 import ringfence as rf
-from ringfence.numerics.operators import BatchedOperator, LinearOperator
+from ringfence.numerics.operators import BatchedOperator
+from ringfence.numerics.rounding import gamma
 from tests.tensors import float64
 
 # numpy's own rounding: the ends are tighter than it for small matrices
@@ -32,15 +33,16 @@ def ones(size: int) -> Tensor:
 
 
 def batched(matrices: Tensor) -> BatchedOperator:
-    """Dense matrices, (n, d, p), as an operator."""
+    """Dense matrices, (n, d, p), as an operator: | |A| |v| | <= sqrt(min(d, p)) ||A|| ||v||, times gamma."""
     matrices = matrices.double()
-
-    def gram(block: Tensor) -> tuple[Tensor, Tensor]:
-        image = block @ matrices.mT
-        return image.square().sum(2), image @ matrices
-
-    shape, rounding = tuple(matrices.shape[1:]), LinearOperator.of(matrices[0]).rounding
-    return BatchedOperator(len(matrices), shape, lambda block: gram(block)[0], gram, rounding)
+    count, *shape = matrices.shape
+    return BatchedOperator(
+        count,
+        tuple(shape),
+        lambda vectors: (matrices @ vectors[:, :, None])[:, :, 0],
+        lambda vectors: (vectors[:, None] @ matrices)[:, 0],
+        gamma(max(shape)) * math.sqrt(min(shape)),
+    )
 
 
 def largest(weights: Tensor, matrix: Tensor) -> float:

@@ -68,12 +68,11 @@ def examples_evaluated() -> Tensor:
 
 def norms() -> Tensor:
     weights, matrices = draw(12).abs() + 0.1, draw(3, 12, 5, seed=1)
-    both = [singular_values.dense_bounds(weights, matrices[..., :width]) for width in (5, 2)]
-    apart = [singular_values.norm_bounds(weights, matrix) for matrix in matrices]
-    tall = singular_values.dense_bounds(draw(5).abs(), matrices.mT)  # by the Gram matrix of its rows
-    ends = [end for one in (*both, tall) for end in (one.lower, one.upper)]
-    ends += [torch.stack((one.lower, one.upper)) for one in apart]
-    return torch.cat((*ends, singular_values.squared_frobenius(weights, matrices)))
+    both = [singular_values.largest_singular_values(weights, matrices[..., :width]) for width in (5, 2)]
+    tall = singular_values.largest_singular_values(
+        draw(5).abs(), matrices.mT
+    )  # by the Gram matrix of its rows
+    return torch.cat((*both, tall, singular_values.squared_frobenius(weights, matrices)))
 
 
 CASES: list[tuple[ModuleType, str, Callable[[], Tensor]]] = [

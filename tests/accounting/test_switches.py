@@ -8,11 +8,9 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting import divergence_sums, examples, per_instance
-from ringfence.accounting import fisher as fisher_account
 from ringfence.accounting.divergence_sums import DivergenceTable, Setting, split_by_setting
 from ringfence.accounting.subsampling import fixed_batch_rdp
-from ringfence.numerics import singular_values
-from ringfence.numerics.operators import BatchedOperator, probable_bounds_of_many
+from ringfence.numerics.operators import BatchedOperator, spectral_bounds
 from tests.tensors import float64
 
 LAW = rf.StochasticSign(1.0)
@@ -53,33 +51,17 @@ def spread(width: float) -> object:
     return DivergenceTable(TWO).sums(Setting.of(LAW, 0.1), float64([-1.0, width - 1.0]))
 
 
-def square(size: float) -> object:
-    matrix = torch.zeros(1, dtype=torch.float64).expand(1, int(size), int(size))
-    return singular_values.dense_bounds(torch.ones(1).double().expand(int(size)), matrix)
-
-
-def attributes(count: float) -> object:
-    account = rf.FisherAccountant(LAW)
-    return account.step(torch.zeros(1), torch.ones(1, int(count)))
-
-
 # what is called with a number, the last one, the next, and what only the first side or the other calls
 SWITCHES: dict[str, tuple[Callable[[float], object], float, float, ModuleType | type, str, bool]] = {
     "few coordinates of a sample": (sampled, 1024, 1026, DivergenceTable, "sums", False),
     "few coordinates of a known batch": (known, 1024, 1025, DivergenceTable, "sums", False),
     "coordinates near each other": (spread, 256.0, 256.001, divergence_sums, "exact_sums", False),
-    "a Gram matrix for bounds": (square, 4096, 4097, singular_values.Gram, "of", True),
-    "a Gram matrix kept": (attributes, 2048, 2049, fisher_account, "dense_bounds", False),
 }
 
 
 @pytest.mark.parametrize("name", SWITCHES)
 def test_the_last_and_the_next(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     call, last, following, owner, way, up_to_the_last = SWITCHES[name]
-    if name == "a Gram matrix for bounds":
-        monkeypatch.setattr(
-            singular_values, "norm_bounds", lambda *_: singular_values.SingularValueBounds(TWO, TWO)
-        )
     monkeypatch.setattr(owner, way, refuse)
     assert takes(lambda: call(last)) is up_to_the_last
     assert takes(lambda: call(following)) is not up_to_the_last
@@ -96,11 +78,7 @@ def test_settings_that_get_a_table_each() -> None:
 
 
 def test_one_matrix_without_a_bound_is_refused_beside_one_that_is_zero() -> None:
-    scale = float64([0.0, 1.0])[:, None, None]
-
-    def gram(block: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return (scale * block).square().sum(2), scale.square() * block
-
-    operator = BatchedOperator(2, (5, 5), lambda block: gram(block)[0], gram, rounding=0.1)
+    scale = float64([0.0, 1.0])[:, None]
+    operator = BatchedOperator(2, (5, 5), lambda v: scale * v, lambda v: scale * v, rounding=0.1)
     with pytest.raises(ValueError, match=r"rounding 0\.1 leaves nothing of 16 probes"):
-        probable_bounds_of_many(operator, generator=torch.Generator().manual_seed(0))
+        spectral_bounds(operator, generator=torch.Generator().manual_seed(0))

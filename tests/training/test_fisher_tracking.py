@@ -39,7 +39,7 @@ def test_steps_add_up_where_examples_took_part() -> None:
 
 
 def test_an_example_without_information_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    nothing = ExampleInformation(torch.zeros(1), torch.zeros(1), 1e-9)
+    nothing = ExampleInformation(torch.zeros(1), None)
     monkeypatch.setattr(information, "example_information", lambda *_, **__: nothing)
     one = tracking()
     measure(one, 0, (1,))
@@ -52,7 +52,7 @@ def test_shares_of_the_failure_probability_stay_below_it_in_all(monkeypatch: pyt
 
     def fixed(*_: object, failure_probability: float, **__: object) -> ExampleInformation:
         shares.append(failure_probability)
-        return ExampleInformation(torch.ones(1), torch.ones(1), failure_probability)
+        return ExampleInformation(torch.ones(1), None)
 
     monkeypatch.setattr(information, "example_information", fixed)
     one = tracking()

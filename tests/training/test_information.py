@@ -91,7 +91,7 @@ def bounds(
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("clip", CLIPS, ids=repr)
-def test_both_ends_hold_for_every_example_and_are_close(name: str, clip: Clip) -> None:
+def test_bounds_hold_for_every_example_and_are_close(name: str, clip: Clip) -> None:
     model = MODELS[name]()
     dense = jacobians(model, clip)
     # half of them: every law meets every kind of clip, and a tight and a loose one
@@ -100,21 +100,14 @@ def test_both_ends_hold_for_every_example_and_are_close(name: str, clip: Clip) -
         spectral, trace = exact(dense, law, theta)
         found = bounds(model, clip, law)
         assert found.estimate is None
-        assert bool((found.lower <= spectral * (1 + 1e-12)).all())
         assert bool((found.upper >= spectral * (1 - 1e-12)).all())
-        assert bool((found.gap < 1.05**2 - 1 + 1e-9).all())
-        assert found.failure_probability == 1e-6
-        assert torch.equal(found.fisher_information_loss >= found.upper.sqrt(), torch.ones(COUNT).bool())
+        assert bool((found.upper <= spectral * (1.05**2 + 1e-9)).all())
         whole = bounds(model, clip, law, kind="trace")
         torch.testing.assert_close(whole.upper, trace, rtol=1e-10, atol=0)
         assert bool((whole.upper >= trace * (1 - 1e-14)).all())
-        assert bool((whole.lower <= trace * (1 + 1e-14)).all())
-        assert whole.failure_probability == 0
         torch.testing.assert_close(whole.estimate, trace, rtol=1e-10, atol=0)
         some = bounds(model, clip, law, kind="trace", probes=8)
-        assert bool(((some.lower <= trace) & (trace <= some.upper)).all())
-        assert bool(((some.lower < some.estimate) & (some.estimate < some.upper)).all())
-        assert some.failure_probability == 1e-6
+        assert bool(((trace <= some.upper) & (some.estimate < some.upper)).all())
 
 
 def test_some_of_the_clips_above_bite() -> None:
@@ -138,7 +131,6 @@ def test_theta_is_in_the_order_of_the_parameters() -> None:
         rows = [jacobian(model, clip, x, y)[index] for x, y in zip(IMAGES, LABELS, strict=True)]
         truth = torch.stack([row.square().sum() for row in rows]) * 1e6
         assert bool((found.upper >= truth).all())
-        assert bool((found.lower <= truth * (1 + 1e-6)).all())
         torch.testing.assert_close(found.upper, truth, rtol=0.11, atol=0)
 
 
@@ -147,7 +139,6 @@ def test_every_example_has_its_share_of_the_failure_probability() -> None:
     six = bounds(model, memory=1, failure_probability=6e-4)
     one = bounds(model, inputs=IMAGES[:1], targets=LABELS[:1], failure_probability=1e-4)
     assert float(six.upper[0]) == pytest.approx(float(one.upper[0]), rel=1e-12)
-    assert six.failure_probability == 6e-4
 
 
 @pytest.mark.parametrize("kind", ["spectral", "trace"])
@@ -155,23 +146,19 @@ def test_chunks_change_nothing_but_rounding(kind: str, monkeypatch: pytest.Monke
     model, chunks = convolutions(), []
     honest = module.jacobian_operator
 
-    def counted(cast: object, clip: Clip, x: Tensor, *rest: object, batched: bool) -> object:
+    def counted(cast: object, clip: Clip, x: Tensor, *rest: object) -> object:
         chunks.append(len(x))
-        return honest(cast, clip, x, *rest, batched=batched)
+        return honest(cast, clip, x, *rest)
 
     monkeypatch.setattr(module, "jacobian_operator", counted)
     one, all_at_once = (bounds(model, kind=kind, probes=5, memory=memory) for memory in (1, 1 << 30))
     assert chunks == [1] * COUNT + [COUNT]
-    torch.testing.assert_close(one.upper, all_at_once.upper, rtol=1e-9, atol=0)
-    torch.testing.assert_close(one.lower, all_at_once.lower, rtol=1e-9, atol=0)
+    torch.testing.assert_close(one.upper, all_at_once.upper, rtol=1e-8, atol=0)
 
 
 def test_an_example_whose_gradient_is_all_clipped_has_no_information() -> None:
     for kind in ("spectral", "trace"):
-        found = bounds(perceptron(), rf.Clamp(1e-12), kind=kind)
-        assert torch.equal(found.upper, torch.zeros(COUNT).double())
-        assert torch.equal(found.lower, found.upper)
-        assert torch.equal(found.gap, found.upper)
+        assert not bool(bounds(perceptron(), rf.Clamp(1e-12), kind=kind).upper.any())
 
 
 @pytest.mark.parametrize("clip", [rf.Clamp(0.5), rf.Scale(0.5), rf.Norm(0.5)], ids=repr)
@@ -190,7 +177,6 @@ def test_a_gradient_of_zero_may_still_move(clip: Clip) -> None:
         targets=y,
     )
     truth = float(x.square().sum() * weight.square().sum())
-    assert float(found.lower) <= truth * (1 + 1e-12)
     assert truth <= float(found.upper) <= truth * 1.11
 
 
@@ -212,16 +198,13 @@ def test_float32_holds_with_the_rounding_it_states(name: str) -> None:
     spectral, trace = exact(jacobians(model, CLIPS[3]), MECHANISMS[1], draw(size(model), seed=3))
     single = copy.deepcopy(model).float()
     found = bounds(single, CLIPS[3], inputs=IMAGES.float(), dtype=torch.float32)
-    assert bool((found.lower <= spectral * (1 + 1e-5)).all())
-    assert bool((found.upper >= spectral).all())
-    assert bool((found.gap < 0.4).all())
+    assert bool(((spectral <= found.upper) & (found.upper <= 1.4 * spectral)).all())
     whole = bounds(single, CLIPS[3], inputs=IMAGES.float(), dtype=torch.float32, kind="trace")
     torch.testing.assert_close(whole.upper, trace, rtol=1e-4, atol=0)
-    assert bool((whole.upper > whole.lower).all())
     # a float32 model in float64 is that model with more digits
     cast = bounds(single, CLIPS[3], inputs=IMAGES.float())
-    assert bool((cast.gap < 0.11).all())
     assert bool((cast.upper >= spectral * (1 - 1e-5)).all())
+    assert bool((cast.upper <= spectral * 1.11).all())
 
 
 def test_parameters_without_gradient_are_left_out() -> None:
@@ -231,7 +214,7 @@ def test_parameters_without_gradient_are_left_out() -> None:
     theta = draw(24, seed=3)
     spectral, _ = exact(jacobians(model, CLIPS[0]), MECHANISMS[1], theta)
     found = bounds(model, theta=theta)
-    assert bool(((found.lower <= spectral * (1 + 1e-12)) & (spectral <= found.upper)).all())
+    assert bool(((spectral <= found.upper) & (found.upper <= 1.11 * spectral)).all())
     with pytest.raises(
         ValueError, match="a coordinate for each of the model's 24 trainable parameters, got 143"
     ):
@@ -265,7 +248,7 @@ def test_layers_that_mix_examples_are_refused_and_fixed_statistics_taken() -> No
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     found = bounds(model.eval())
     spectral, _ = exact(jacobians(model.double(), CLIPS[0]), MECHANISMS[1], draw(size(model), seed=3))
-    assert bool(((found.lower <= spectral * (1 + 1e-12)) & (spectral <= found.upper)).all())
+    assert bool(((spectral <= found.upper) & (found.upper <= 1.11 * spectral)).all())
 
 
 def test_bad_arguments_are_refused_by_name() -> None:

@@ -1,4 +1,4 @@
-"""Recorded products against the dense matrix, what runs as one batch, and the functions they are made of."""
+"""Recorded products against the dense matrix, and the functions they are made of."""
 
 from collections.abc import Callable
 
@@ -10,17 +10,15 @@ from torch.nn import functional
 
 import ringfence as rf
 from experiments.networks import tanh_cnn, wide_resnet_16_4
+from ringfence.training import jacobian as module
 from ringfence.training.jacobian import (
     CastModel,
     RecordedJacobian,
-    UnknownUseError,
     bytes_per_example,
     jacobian_operator,
     normalised,
-    output_with_example_weights,
     patches,
     product,
-    runs_as_one_batch,
 )
 from ringfence.training.kernels.clipped_sums import Window
 from tests.accounting.drawing import draw
@@ -39,12 +37,10 @@ from tests.training.test_information import (
 
 @pytest.mark.parametrize("clip", CLIPS, ids=repr)
 @pytest.mark.parametrize("model", [perceptron(), convolutions()], ids=["perceptron", "convolutions"])
-@pytest.mark.parametrize("batched", [True, False])
-def test_products_are_those_of_the_dense_matrix(clip: rf.Clip, model: nn.Module, batched: bool) -> None:
+def test_products_are_those_of_the_dense_matrix(clip: rf.Clip, model: nn.Module) -> None:
     cast = CastModel(model, CROSS_ENTROPY, torch.float64)
-    assert runs_as_one_batch(cast, IMAGES[:2], LABELS[:2])
     weights = draw(cast.size, seed=3).abs()
-    operator = jacobian_operator(cast, clip, IMAGES[3:5], LABELS[3:5], weights, 1e-12, batched=batched)
+    operator = jacobian_operator(cast, clip, IMAGES[3:5], LABELS[3:5], weights, 1e-12)
     block = draw(2, 3, 16, seed=4)
     squares, back = operator.gram(block)
     torch.testing.assert_close(operator.squares(block), squares, rtol=1e-12, atol=0)
@@ -56,16 +52,14 @@ def test_products_are_those_of_the_dense_matrix(clip: rf.Clip, model: nn.Module,
 
 
 @pytest.mark.parametrize("make", [wide_resnet_16_4, tanh_cnn])
-def test_whole_networks_have_the_products_of_single_examples(make: object) -> None:
+def test_whole_networks_have_the_products_of_torch(make: object, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     model, x, y = make().double(), draw(2, 3, 8, 8), torch.tensor([1, 7])
     cast = CastModel(model, CROSS_ENTROPY, torch.float64)
-    weights = torch.ones(cast.size).double()
-    block = draw(2, 1, 192, seed=2)
-    ours, theirs = (
-        jacobian_operator(cast, rf.Clamp(0.01), x, y, weights, 1e-12, batched=batched).gram(block)
-        for batched in (True, False)
-    )
+    weights, block = torch.ones(cast.size).double(), draw(2, 1, 192, seed=2)
+    ours = jacobian_operator(cast, rf.Clamp(0.01), x, y, weights, 1e-12).gram(block)
+    monkeypatch.setattr(module, "_FAST", {})
+    theirs = jacobian_operator(cast, rf.Clamp(0.01), x, y, weights, 1e-12).gram(block)
     for found, truth in zip(ours, theirs, strict=True):
         torch.testing.assert_close(found, truth, rtol=1e-10, atol=1e-12 * float(truth.abs().max()))
 
@@ -77,43 +71,31 @@ class _Minus(nn.Module):
         return x - 0.5 * x.mean(0)
 
 
-def test_a_model_that_mixes_examples_goes_one_by_one_and_says_so() -> None:
+def test_examples_are_not_mixed_and_dropout_is_refused() -> None:
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Flatten(), nn.Linear(16, 5), _Minus(), nn.Tanh(), nn.Linear(5, 3)).double()
-    with pytest.warns(UserWarning, match="the model mixes the examples of a batch"):
-        found = bounds(model, kind="trace")
-    eta = rf.RectifiedGaussian(1.0, 0.5).fisher_information(draw(103, seed=3))
+    model = nn.Sequential(nn.Flatten(), nn.Linear(16, 5), _Minus(), nn.PReLU(), nn.Linear(5, 3)).double()
+    found = bounds(model, kind="trace", theta=draw(104, seed=3))
+    eta = rf.RectifiedGaussian(1.0, 0.5).fisher_information(draw(104, seed=3))
     for index in range(len(IMAGES)):
         dense = jacobian(model, CLIPS[0], IMAGES[index], LABELS[index])
         truth = float((eta[:, None] * dense.square()).sum() / 16)
         assert float(found.upper[index]) == pytest.approx(truth, rel=1e-9, abs=0)
-
-
-def test_unknown_layers_go_under_vmap_and_dropout_is_refused() -> None:
-    def batched(model: nn.Module) -> bool:
-        cast = CastModel(model.double(), CROSS_ENTROPY, torch.float64)
-        return runs_as_one_batch(cast, IMAGES[:2].flatten(1), LABELS[:2])
-
-    assert batched(nn.Linear(16, 3))
-    assert not batched(nn.Sequential(nn.Linear(16, 3), nn.PReLU()))
     with pytest.raises(RuntimeError, match="random"):
-        batched(nn.Sequential(nn.Linear(16, 3), nn.Dropout(0.5)))
+        bounds(nn.Sequential(nn.Flatten(), nn.Linear(16, 3), nn.Dropout(0.5)))
 
 
 def test_a_gradient_that_no_feature_moves_has_no_information() -> None:
     cast = CastModel(nn.Linear(2, 1), lambda output, y: output, torch.float64)  # the bias has gradient 1
-    for batched in (True, False):
-        recorded = RecordedJacobian(cast, torch.ones(1, 2).double(), torch.zeros(1), batched=batched)
-        assert recorded.apply(float64([[3.0, 4.0]])).tolist() == [[3.0, 4.0, 0.0]]
-        assert recorded.apply_transpose(float64([[5.0, 6.0, 7.0]])).tolist() == [[5.0, 6.0]]
+    recorded = RecordedJacobian(cast, torch.ones(1, 2).double(), torch.zeros(1))
+    assert recorded.apply(float64([[3.0, 4.0]])).tolist() == [[3.0, 4.0, 0.0]]
+    assert recorded.apply_transpose(float64([[5.0, 6.0, 7.0]])).tolist() == [[5.0, 6.0]]
 
 
 def test_memory_asked_for_grows_with_the_network() -> None:
     small, large = (CastModel(nn.Linear(9, wide), CROSS_ENTROPY, torch.float64) for wide in (2, 200))
     x, y = torch.zeros(1, 9).double(), torch.zeros(1).long()
-    for batched in (True, False):
-        needs = [bytes_per_example(one, x, y, batched=batched) for one in (small, large)]
-        assert needs[1] - needs[0] > 5 * 8 * (large.size - small.size)
+    needs = [bytes_per_example(one, x, y) for one in (small, large)]
+    assert needs[1] - needs[0] > 5 * 8 * (large.size - small.size)
 
 
 LAYERS = {
@@ -126,6 +108,7 @@ LAYERS = {
     ),
     "circular": (nn.Conv2d(2, 3, 3, padding=1, padding_mode="circular"), (2, 5, 5)),
     "one dimension": (nn.Conv1d(4, 6, 3, stride=2, padding=2, dilation=2, groups=2), (4, 11)),
+    "padding by name": (nn.Conv2d(1, 1, 3, padding="same"), (1, 4, 4)),
     "group norm": (nn.GroupNorm(2, 6, eps=0.1), (6, 3, 2)),
     "layer norm": (nn.LayerNorm((3, 2), eps=0.1), (4, 3, 2)),
     "layer norm without bias": (nn.LayerNorm(5, bias=False), (2, 5)),
@@ -144,51 +127,18 @@ def own_weights(model: nn.Module, count: int, trained: object = None) -> dict[st
 @pytest.mark.parametrize("trained", [None, ("bias",), ("weight",)])
 def test_layers_are_those_of_torch(name: str, trained: object) -> None:
     layer, shape = LAYERS[name]
-    layer = layer.double()
-    weights, inputs = own_weights(layer, 3, trained), draw(3, *shape, seed=9)
-    fixed = {key: value.detach() for key, value in layer.named_parameters() if key not in weights}
-    found = output_with_example_weights(layer, weights, fixed, inputs)
+    for key, value in layer.named_parameters():
+        value.requires_grad_(trained is None or key in trained)
+    if not any(value.requires_grad for value in layer.parameters()):
+        return
+    cast = CastModel(layer, lambda output, y: output, torch.float64)
+    weights = own_weights(layer, 3, cast.trained)
+    inputs = draw(3, *shape, seed=9)
+    found = cast.losses(weights, inputs, torch.zeros(3))
     for index in range(3):
         here = {key: value[index] for key, value in weights.items()}
-        truth = functional_call(layer, {**fixed, **here}, (inputs[index : index + 1],))
-        torch.testing.assert_close(found[index : index + 1], truth, rtol=1e-12, atol=1e-13)
-
-
-class _Scaled(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(3))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.stack([x.to(self.scale.dtype), x * self.scale]).sum(0)
-
-
-@pytest.mark.parametrize(
-    ("model", "shape", "what"),
-    [
-        (_Scaled(), (3,), "mul"),
-        (nn.Conv2d(1, 1, 3, padding="same"), (1, 4, 4), "padding 'same'"),
-        (nn.BatchNorm1d(3), (3,), "batch_norm"),
-        (nn.LSTM(3, 3), (2, 3), ""),
-        (nn.MultiheadAttention(4, 1), (2, 4), ""),
-        (nn.Flatten(0), (3,), "as many rows"),
-    ],
-)
-def test_other_uses_of_a_weight_are_named(model: nn.Module, shape: tuple[int, ...], what: str) -> None:
-    call = model
-    if isinstance(model, nn.MultiheadAttention):
-        call = _Attention(model)
-    with pytest.raises(UnknownUseError, match=what or None):
-        output_with_example_weights(call.double(), own_weights(call, 2), {}, draw(2, *shape))
-
-
-class _Attention(nn.Module):
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.inner(x, x, x)[0]
+        truth = functional_call(layer, {**cast.fixed, **here}, (inputs[index : index + 1],)).sum()
+        torch.testing.assert_close(found[index], truth, rtol=1e-12, atol=1e-12)
 
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]

@@ -11,15 +11,8 @@ from ringfence import checks
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.mechanisms.gaussian import Gaussian
-from ringfence.numerics.operators import LinearOperator, probable_bounds_of_many
 from ringfence.numerics.rounding import UP, square_is_representable
-from ringfence.numerics.singular_values import (
-    DENSE_LIMIT,
-    Gram,
-    SingularValueBounds,
-    dense_bounds,
-    squared_frobenius,
-)
+from ringfence.numerics.singular_values import Gram, largest_singular_values, squared_frobenius
 
 InformationNorm = Literal["spectral", "trace"]
 
@@ -27,9 +20,7 @@ InformationNorm = Literal["spectral", "trace"]
 # how much of it underflow may have taken, in units of 1 / sigma^2.
 _INFORMATION_ERROR = 1e-12
 _INFORMATION_LOST = 1e-290
-_DOWN = 1 - 2.0**-50
-_STATE = {"mechanism", "gram_limit", "steps", "records", "gram", "gram_error", "squares", "trace"}
-LOWER = 1 - 2 * _INFORMATION_ERROR  # lowers a lower bound that was computed with eta from above
+_STATE = {"mechanism", "steps", "records", "gram", "gram_error"}
 
 
 def fisher_information_loss(
@@ -51,9 +42,9 @@ def fisher_information_loss(
     2021, and says nothing about the worst direction.
 
     Guarantee: an upper bound in float64 whatever the dtypes. A Cholesky factorisation proves it up
-    to the information's own rounding, which is measured. Where both d and p exceed 4,096 it is the
-    smaller of |A|_F and sqrt(|A|_1 |A|_inf), which may be far above; ``fisher_information_bounds``
-    shows the gap. It is never above the Gaussian's |J| / sigma, up to rounding.
+    to the information's own rounding, which is measured. With k the smaller of d and p it is at most
+    1e-15 k^2.5 above the truth, and takes k^2 numbers of memory and k^3 operations. It is never above
+    the Gaussian's |J| / sigma, up to rounding.
 
     >>> from ringfence import Gaussian
     >>> jacobian = torch.tensor([[1.0], [-1.0]])
@@ -64,62 +55,8 @@ def fisher_information_loss(
     if checked_norm(kind) == "trace":
         result = (squared_frobenius(weights, matrices) / matrices.shape[2]).sqrt() * UP
     else:
-        result = dense_bounds(weights, matrices).upper
+        result = largest_singular_values(weights, matrices)
     return result[0] if single else result
-
-
-def fisher_information_bounds(
-    mechanism: Mechanism,
-    theta: Real,
-    jacobian: Tensor | LinearOperator,
-    *,
-    generator: torch.Generator | None = None,
-    failure_probability: float = 1e-6,
-    tolerance: float = 0.01,
-    maximum_degree: int = 256,
-) -> SingularValueBounds:
-    """Lower and upper bound of the spectral Fisher information loss, for matrices and for operators.
-
-    A tensor whose smaller side is at most 4,096 needs no randomness, and its bounds never fail. A
-    ``LinearOperator``, or a larger tensor where a ``generator`` is given, is bounded from products
-    with random vectors. Work stops at a gap of ``tolerance`` or at polynomials of ``maximum_degree``;
-    neither changes what holds.
-
-    Guarantee: with random vectors the upper bound fails with at most ``failure_probability`` over the
-    generator's draw (the proof is in ``numerics/operators.py``), and both bounds rest on
-    the operator's ``rounding``. The lower bound takes the information as measured: it may be too high
-    where that is below 1e-290 / sigma^2.
-
-    >>> from ringfence import Gaussian
-    >>> bounds = fisher_information_bounds(Gaussian(sigma=2.0), torch.zeros(3), torch.eye(3))
-    >>> bool(bounds.lower <= 0.5 <= bounds.upper), bool(bounds.gap < 1e-11), bounds.failure_probability
-    (True, True, 0.0)
-    """
-
-    def probable(operator: LinearOperator, share: float) -> SingularValueBounds:
-        ends = probable_bounds_of_many(
-            operator.weighted(weights).batch_of_one(weights.device),
-            generator=generator,
-            failure_probability=share,
-            probes=4,
-            tolerance=tolerance / 8,  # because the last products close the gap fastest
-            maximum_degree=maximum_degree,
-        )
-        return SingularValueBounds(ends.lower[0] * LOWER, ends.upper[0], share)
-
-    if isinstance(jacobian, LinearOperator):
-        weights = coordinate_losses(mechanism, theta, jacobian.shape[0])
-        return probable(jacobian, failure_probability)
-    weights, matrices, single = checked_jacobian(mechanism, theta, jacobian)
-    dense = dense_bounds(weights, matrices)
-    lower, upper, failing = dense.lower * LOWER, dense.upper, 0.0
-    if generator is not None and min(matrices.shape[1:]) > DENSE_LIMIT:
-        share, failing = failure_probability / len(matrices), failure_probability
-        for index, matrix in enumerate(matrices):
-            ends = probable(LinearOperator.of(matrix), share)
-            lower[index] = torch.maximum(lower[index], ends.lower)
-            upper[index] = torch.minimum(upper[index], ends.upper)
-    return SingularValueBounds(*((lower[0], upper[0]) if single else (lower, upper)), failing)
 
 
 def reconstruction_error_bound(fisher_information_loss: Real) -> Tensor:
@@ -138,7 +75,7 @@ def reconstruction_error_bound(fisher_information_loss: Real) -> Tensor:
     """
     eta = checks.not_negative("fisher_information_loss", fisher_information_loss).double()
     largest = torch.finfo(torch.float64).max
-    return torch.where(eta > 0, (_DOWN / eta.square()).clamp(max=largest), math.inf)
+    return torch.where(eta > 0, ((1 - 2.0**-50) / eta.square()).clamp(max=largest), math.inf)
 
 
 def poisson_information_factor(sampling_rate: float, pure_epsilon: float) -> float:
@@ -221,25 +158,15 @@ def checked_jacobian(mechanism: Mechanism, theta: Real, jacobian: Tensor) -> tup
 
 @dataclass(frozen=True)
 class FisherGuarantee:
-    """Certified bounds of the Fisher information loss of each record over ``steps`` releases.
-
-    ``lower`` and ``gap`` are about the norm of the sum that the account holds. Where steps were
-    sampled that sum is itself an upper bound, and the record's information may be below ``lower``.
+    """A certified upper bound of the Fisher information loss of each record over ``steps`` releases.
 
     >>> import torch
-    >>> claim = FisherGuarantee(1, torch.tensor(0.5).double(), torch.tensor(0.25).double())
-    >>> round(float(claim.gap), 9), round(float(claim.reconstruction_error), 9)
-    (1.0, 4.0)
+    >>> round(float(FisherGuarantee(1, torch.tensor(0.5).double()).reconstruction_error), 9)
+    4.0
     """
 
     steps: int
     fisher_information_loss: Tensor
-    lower: Tensor
-
-    @property
-    def gap(self) -> Tensor:
-        """The relative distance of the two bounds, upper / lower - 1."""
-        return SingularValueBounds(self.lower, self.fisher_information_loss).gap
 
     @property
     def reconstruction_error(self) -> Tensor:
@@ -249,22 +176,16 @@ class FisherGuarantee:
     @property
     def statement(self) -> str:
         """A sentence about the worst record; the docstrings of this file prove or exclude every clause."""
-        upper, gap = self.fisher_information_loss.reshape(-1), self.gap.reshape(-1)
-        worst = int(upper.argmax())
+        eta = self.fisher_information_loss.max()
         # five digits, rounded so that the printed bounds still hold
-        above, within, below = (
-            f"{float(values[worst]) * rounding:.5g}"
-            for values, rounding in (
-                (upper, 1 + 5.1e-5),
-                (100 * gap, 1 + 5.1e-5),
-                (self.reconstruction_error.reshape(-1), 1 - 5.1e-5),
-            )
-        )
-        records = f"the worst of {len(upper)} records" if self.lower.ndim else "the record"
+        above = f"{float(eta) * (1 + 5.1e-5):.5g}"
+        below = f"{float(reconstruction_error_bound(eta)) * (1 - 5.1e-5):.5g}"
+        many = self.fisher_information_loss.ndim
+        records = f"the worst of {len(self.fisher_information_loss)} records" if many else "the record"
         releases = "1 release" if self.steps == 1 else f"{self.steps} releases"
         return (
-            f"Over {releases} the Fisher information loss of {records} is at most {above} "
-            f"(computed to within {within} %): from what was released, no unbiased estimator of the record "
+            f"Over {releases} the Fisher information loss of {records} is at most {above}: "
+            f"from what was released, no unbiased estimator of the record "
             f"has mean squared error below {below} in any attribute. "
             "This holds for this dataset, if no step depends on earlier outputs; if one does, the "
             "information of the run is the average of such sums over runs, of which this is one. It does not "
@@ -277,13 +198,12 @@ class FisherAccountant:
     """Fisher information loss over several releases, of one record or of n.
 
     Informations add as matrices, and the norm of their sum is at most, and often far below, the sum
-    of their norms. Up to ``gram_limit`` attributes the account keeps the p x p sums, one for each record.
-    Above that it keeps only the sum of the squared norms. Steps whose jacobians are known by their products
-    are one release: ``fisher_information_bounds`` of ``LinearOperator.stacked``, and of all thetas.
+    of their norms. The account keeps the p x p sums, one for each record.
 
     Guarantee: every number is an upper bound of the norm of the sum of the informations along this
     trajectory. If later steps do not depend on earlier outputs, that sum is the information of
-    the whole run; if they do, the information is its average over runs, of which this is one draw.
+    the whole run; if they do, the information is its average over runs, of which this is one draw. Where
+    steps were sampled the sum is itself an upper bound.
 
     >>> from ringfence import TruncatedGaussian
     >>> account = FisherAccountant(TruncatedGaussian(sigma=1.0, bound=1.0))
@@ -293,14 +213,11 @@ class FisherAccountant:
     0.58225019
     """
 
-    def __init__(self, mechanism: Mechanism, *, gram_limit: int = 2048) -> None:
+    def __init__(self, mechanism: Mechanism) -> None:
         self.mechanism = checked_mechanism(mechanism)
-        self.gram_limit = checks.count("gram_limit", gram_limit, at_least=0)
         self.steps = 0
         self._records: tuple[int | None, int] | None = None  # (n, or None for one record; p)
-        self._gram: Gram | None = None  # the sum of the informations, up to ``gram_limit``; else
-        self._squares = torch.zeros(1, dtype=torch.float64)  # the sum of their norms
-        self._trace = torch.zeros(1, dtype=torch.float64)  # and of their traces
+        self._gram: Gram | None = None  # the sum of the informations
 
     def __repr__(self) -> str:
         return f"FisherAccountant({self.mechanism!r}, steps={self.steps})"
@@ -339,23 +256,19 @@ class FisherAccountant:
             )
         if factor != 1:
             weights = weights * (math.sqrt(factor) * UP)
-        if records[1] <= self.gram_limit:
-            gram = Gram.of(weights, matrices)
-            self._gram = gram if self._gram is None else self._gram.plus(gram)
-        else:
-            square = dense_bounds(weights, matrices).upper.square()
-            self._squares = (self._squares.to(square.device) + square) * UP
-            trace = squared_frobenius(weights, matrices)
-            self._trace = (self._trace.to(trace.device) + trace) * UP
+        gram = Gram.of(weights, matrices)
+        self._gram = gram if self._gram is None else self._gram.plus(gram)
         self._records = records
         self.steps += 1
 
     def fisher_information_loss(self, *, kind: InformationNorm = "spectral") -> Tensor:
         """The certified upper bound so far, 0 before the first step."""
-        if checked_norm(kind) == "trace":
-            trace = self._trace if self._gram is None else self._gram.trace()
-            return self._shaped((trace / self._attributes).sqrt() * UP)
-        return self.guarantee().fisher_information_loss
+        checked_norm(kind)
+        if self._gram is None or self._records is None:
+            return torch.zeros((), dtype=torch.float64)
+        count, attributes = self._records
+        square = self._gram.trace() / attributes if kind == "trace" else self._gram.largest_eigenvalue()
+        return (square[0] if count is None else square).sqrt() * UP
 
     def guarantee(self) -> FisherGuarantee:
         """The bounds of all the steps so far, and a sentence about them.
@@ -366,21 +279,7 @@ class FisherAccountant:
         >>> round(float(account.guarantee().reconstruction_error), 9)
         4.0
         """
-        if self._gram is not None:
-            lower, upper = self._gram.largest_eigenvalues()
-        else:  # the largest eigenvalue is at least the average eigenvalue
-            lower = (self._trace / self._attributes * (1 - 1e-6) - _INFORMATION_LOST).clamp(min=0)
-            upper = self._squares
-        return FisherGuarantee(
-            self.steps, self._shaped(upper.sqrt() * UP), self._shaped(lower.sqrt() * LOWER)
-        )
-
-    @property
-    def _attributes(self) -> int:
-        return 1 if self._records is None else self._records[1]
-
-    def _shaped(self, values: Tensor) -> Tensor:
-        return values[0] if self._records is None or self._records[0] is None else values
+        return FisherGuarantee(self.steps, self.fisher_information_loss())
 
     def state_dict(self) -> dict[str, Any]:
         """The account as plain data, which JSON keeps exactly.
@@ -392,39 +291,35 @@ class FisherAccountant:
         """
         return {
             "kind": type(self).__name__,
-            "version": 1,
+            "version": 2,
             "mechanism": self.mechanism.state_dict(),
-            "gram_limit": self.gram_limit,
             "steps": self.steps,
             "records": None if self._records is None else list(self._records),
             "gram": None if self._gram is None else self._gram.matrix.tolist(),
             "gram_error": None if self._gram is None else self._gram.error.tolist(),
-            "squares": self._squares.tolist(),
-            "trace": self._trace.tolist(),
         }
 
     @classmethod
     def from_state_dict(cls, state: dict[str, Any]) -> "FisherAccountant":
-        """The account that a ``state_dict`` describes. Loading rejects an unknown kind or version."""
+        """The account that a ``state_dict`` describes. Loading rejects an unknown kind or version.
+
+        A state of version 0.6 or before is read if it holds the sums, as up to 2,048 attributes.
+        """
         state = {"kind": "FisherAccountant", **checks.mapping("state", state)}
-        # states saved before version 0.7 do not name their kind, and may be cheap, which is a limit of 0
-        if state.pop("cheap", False):
-            state["gram_limit"] = 0
-        checks.state("FisherAccountant", 1, state, _STATE)
-        account = cls(Mechanism.from_state_dict(state["mechanism"]), gram_limit=state["gram_limit"])
+        if state.get("version") == 1:
+            old = ("cheap", "gram_limit", "squares", "trace")
+            state = {**{name: value for name, value in state.items() if name not in old}, "version": 2}
+        checks.state("FisherAccountant", 2, state, _STATE)
+        account = cls(Mechanism.from_state_dict(state["mechanism"]))
         account.steps = checks.count("steps", state["steps"], at_least=0)
-        records = 1
-        if state["records"] is not None:
+        if account.steps:
             count, attributes = checks.listed("records", state["records"], length=2)
-            if count is not None:
-                records = checks.count("records[0]", count, at_least=1)
+            records = 1 if count is None else checks.count("records[0]", count, at_least=1)
             account._records = (count, checks.count("records[1]", attributes, at_least=1))
-        if account.steps and account._attributes <= account.gram_limit:
-            shape = (records, account._attributes, account._attributes)
-            account._gram = Gram(_numbers(state, "gram", *shape), _numbers(state, "gram_error", records))
-        else:
-            account._squares = _numbers(state, "squares", records)
-            account._trace = _numbers(state, "trace", records)
+            gram = _numbers(state, "gram", records, attributes, attributes)
+            account._gram = Gram(
+                gram, checks.not_negative("gram_error", _numbers(state, "gram_error", records))
+            )
         return account
 
 
@@ -432,4 +327,4 @@ def _numbers(state: dict[str, Any], name: str, *shape: int) -> Tensor:
     value = checks.finite(name, state[name])
     if value.shape != shape:
         raise ValueError(f"{name} must have shape {list(shape)}, got {list(value.shape)}")
-    return value if len(shape) == 3 else checks.not_negative(name, value)
+    return value

@@ -1,63 +1,38 @@
 """Fisher information loss of single examples under any torch model, also while it trains."""
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ringfence import checks
-from ringfence.accounting.fisher import LOWER, InformationNorm, checked_norm, coordinate_losses
+from ringfence.accounting.fisher import InformationNorm, checked_norm, coordinate_losses
 from ringfence.mechanisms.base import Mechanism
 from ringfence.noise import Noise
 from ringfence.numerics.blocks import refuse_tf32
-from ringfence.numerics.operators import probable_bounds_of_many, probable_traces
+from ringfence.numerics.operators import spectral_bounds, trace_bounds
 from ringfence.numerics.rounding import UP
 from ringfence.training import distributed
 from ringfence.training.clipping import Clip
-from ringfence.training.jacobian import (
-    CastModel,
-    Loss,
-    bytes_per_example,
-    jacobian_operator,
-    runs_as_one_batch,
-)
+from ringfence.training.jacobian import CastModel, Loss, bytes_per_example, jacobian_operator
 from ringfence.training.per_example.isolation import Inputs
 
 # The premise of the bounds, relative to norm times norm. Measured on this package's networks: 2e-15 and 7e-7.
 _ROUNDING = {torch.float64: 1e-13, torch.float32: 2e-6}
-_TRACE_PROBES = 64
 _FAILURE = 1e-6  # the probability that a bound of a tracked run does not hold
 _MEASURED = 1e-300  # the least eta^2 of an example that was measured: 0 says that it never was
 
 
-@dataclass(frozen=True)
-class ExampleInformation:
-    """lower <= eta^2 <= upper of each example: all hold at once, except with ``failure_probability``.
+class ExampleInformation(NamedTuple):
+    """Upper bounds of eta^2 of each example, and estimates of it.
 
     ``estimate`` is the mean over the probes of a trace, with no margin for chance, as the paper estimates
     eta^2 with 50 probes: half of such numbers are too small. It is None for the spectral norm.
-
-    >>> information = ExampleInformation(torch.tensor([4.0]), torch.tensor([4.84]), 1e-6)
-    >>> round(float(information.gap), 6), round(float(information.fisher_information_loss), 6)
-    (0.21, 2.2)
     """
 
-    lower: Tensor
     upper: Tensor
-    failure_probability: float
-    estimate: Tensor | None = None
-
-    @property
-    def gap(self) -> Tensor:
-        """upper / lower - 1, a gap of eta^2."""
-        return torch.where(self.upper > 0, self.upper / self.lower - 1, 0.0)
-
-    @property
-    def fisher_information_loss(self) -> Tensor:
-        """An upper bound of eta."""
-        return self.upper.sqrt() * UP
+    estimate: Tensor | None
 
 
 def example_information(
@@ -89,19 +64,16 @@ def example_information(
     ``torch.nn.functional.cross_entropy`` does. J is never formed: J v is a directional derivative of
     grad_w by x, and J^T u is one of grad_x by w. Every example has ``probes`` random vectors of its own:
     by default as few as rounding allows (1 in float64, 2 for very many examples, 4 to 8 in float32), or 64
-    for the trace, which is exact with p vectors or more. Work stops at a gap of eta of ``tolerance``, or
+    for the trace, which is exact with p vectors or more. Work stops once eta is known to ``tolerance``, or
     after 32 products per vector.
 
     As many examples are taken at a time as fit into ``memory`` bytes, by default 1 GiB, or half of the free
-    memory of a GPU. Where every weight is used by a layer of ``output_with_example_weights`` they go through
-    the model as one batch, which two of them must confirm; else under vmap, several times slower.
-    float64 needs fewer products than float32, and on a GPU with fast products in float64 (A100, H100, H200)
-    less time.
+    memory of a GPU. float64 needs fewer products than float32, and on a GPU with fast products in float64
+    (A100, H100, H200) less time.
 
     Guarantee: all n upper bounds hold at once except with ``failure_probability`` over the generator's
-    draw, and each one alone except with ``failure_probability`` / n. Lower bounds always hold, except for
-    those of an estimated trace, which share that probability. The proofs are at
-    ``probable_bounds_of_many`` and ``probable_traces``. The bounds are about J as the network has it in
+    draw, and each one alone except with ``failure_probability`` / n. The proofs are in
+    ``numerics/operators.py``. The bounds are about J as the network has it in
     ``dtype``, to which parameters and inputs are cast: what rounding does to the gradient itself is not
     charged, nor on which side of the clip rounding puts it; relatively that is large where the loss is as
     small as ``dtype``'s precision. That a product errs by at most 1e-13 (float64) or 2e-6 (float32) of norm
@@ -114,8 +86,8 @@ def example_information(
     >>> x, y = torch.ones(5, 3).double(), torch.tensor([0, 1, 0, 1, 0])
     >>> information = example_information(model, nn.functional.cross_entropy, x, y, clip=Clamp(1.0),
     ...     mechanism=Gaussian(2.0), theta=torch.zeros(8), generator=torch.Generator().manual_seed(0))
-    >>> information.upper.shape, bool((information.gap < 0.11).all())
-    (torch.Size([5]), True)
+    >>> information.upper.shape
+    torch.Size([5])
     """
     checked_norm(kind)
     if dtype not in _ROUNDING:
@@ -124,10 +96,6 @@ def example_information(
     if memory is None:
         memory = torch.cuda.mem_get_info(inputs.device)[0] // 2 if inputs.is_cuda else 1 << 30
     checks.count("memory", memory, at_least=1)
-    if probes is None and kind == "trace":
-        probes = _TRACE_PROBES
-    if probes is not None:
-        checks.count("probes", probes, at_least=1)
     inputs = checks.finite("inputs", inputs).to(dtype)
     if inputs.ndim < 2 or not inputs.numel():
         raise ValueError(f"inputs must be (n, ...) and not empty, got shape {list(inputs.shape)}")
@@ -143,28 +111,22 @@ def example_information(
     weights = coordinate_losses(mechanism, theta, cast.size).to(inputs.device)
     largest = float(weights.max())  # everything is divided by it, so that squares do not underflow
     count, width = len(inputs), inputs[0].numel()
-    batched = runs_as_one_batch(cast, inputs[:2], targets[:2])
-    each = bytes_per_example(cast, inputs, targets, batched=batched)
-
-    def measured(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        operator = jacobian_operator(cast, clip, x, y, weights / largest, _ROUNDING[dtype], batched=batched)
-        share = failure_probability * len(x) / count
-        if kind == "trace":
-            assert probes is not None
-            return probable_traces(operator, generator=generator, failure_probability=share, probes=probes)
-        options: dict[str, Any] = {"failure_probability": share, "probes": probes, "tolerance": tolerance}
-        bounds = probable_bounds_of_many(operator, generator=generator, **options)
-        return bounds.lower.square(), bounds.upper.square(), bounds.lower
-
+    each = bytes_per_example(cast, inputs, targets)
     some = math.ceil(count / math.ceil(count / max(1, memory // each)))  # chunks of one size
-    parts = [measured(x, y) for x, y in zip(inputs.split(some), targets.split(some), strict=True)]
-    scale = largest * largest / (width if kind == "trace" else 1)
-    lower, upper, estimate = (torch.cat(each) * scale for each in zip(*parts, strict=True))
+    options: dict[str, Any] = {"generator": generator} | ({} if probes is None else {"probes": probes})
+    uppers, estimates = [], []
+    for x, y in zip(inputs.split(some), targets.split(some), strict=True):
+        operator = jacobian_operator(cast, clip, x, y, weights / largest, _ROUNDING[dtype])
+        options["failure_probability"] = failure_probability * len(x) / count
+        if kind == "trace":
+            upper, estimate = trace_bounds(operator, **options)
+            uppers.append(upper / width)
+            estimates.append(estimate / width)
+        else:
+            uppers.append(spectral_bounds(operator, tolerance=tolerance, **options))
+    scale = largest * largest
     return ExampleInformation(
-        lower * LOWER**2 / UP,
-        upper * UP,
-        0.0 if kind == "trace" and probes is not None and probes >= width else failure_probability,
-        estimate if kind == "trace" else None,
+        torch.cat(uppers) * scale * UP**2, torch.cat(estimates) * scale if estimates else None
     )
 
 

@@ -5,13 +5,12 @@ any order: a first walk back through the graph makes gradients g, a second one J
 in u. Both are recorded. Later walks repeat the second one for other u, or go back through it to u,
 which gives J v.
 
-Dense layers, convolutions, group and layer normalisation become batched products of all examples, with
-derivatives made for these walks and nothing else (torch's own give the same numbers and compute more beside
-them). A model with other layers, or one that mixes its examples, runs under vmap, several times slower.
+The model runs under vmap, so that its code sees one example. Convolutions, group and layer normalisation
+become batched products of all examples, with derivatives made for these walks and nothing else (torch's own
+give the same numbers and compute more beside them).
 """
 
 import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
@@ -33,12 +32,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 _HAS_TRITON = find_spec("triton") is not None
 _TINY = torch.finfo(torch.float64).tiny
-_AGREEMENT = 1e-8  # relative, in float64
 _COPIES = 6  # of an example's gradient, in float64, that a product holds
-
-
-class UnknownUseError(Exception):
-    """A weight is used by a function that is not known here."""
 
 
 class CastModel:
@@ -62,14 +56,12 @@ class CastModel:
         if not self.size:
             raise ValueError("model must have a parameter that requires a gradient, got none")
 
-    def losses(self, weights: Mapping[str, Tensor], x: Tensor, y: Tensor, *, batched: bool) -> Tensor:
-        """The loss of each example with its own ``weights``, (n, *shape): as one batch, or under vmap."""
-        if batched:
-            outputs = output_with_example_weights(self.model, weights, self.fixed, x)
-            return vmap(lambda output, y: self.loss(output[None], y[None]).sum())(outputs, y)
+    def losses(self, weights: Mapping[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        """The loss of each example with its own ``weights``, (n, *shape)."""
 
         def one(weights: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-            output = functional_call(self.model, {**weights, **self.fixed}, (x[None],))
+            with _FastLayers():
+                output = functional_call(self.model, {**weights, **self.fixed}, (x[None],))
             return self.loss(output, y[None]).sum()
 
         return vmap(one)(dict(weights), x, y)
@@ -87,15 +79,14 @@ class RecordedJacobian:
     [[3.0, 4.0]]
     """
 
-    def __init__(self, model: CastModel, x: Tensor, y: Tensor, *, batched: bool = True) -> None:
-        """Raises ``UnknownUseError`` where ``batched`` and a weight is used in a way that is not known."""
+    def __init__(self, model: CastModel, x: Tensor, y: Tensor) -> None:
         with torch.enable_grad():
             self._x = x.detach().clone().requires_grad_()
             own = {
                 name: value.detach().expand(len(x), *value.shape).requires_grad_()
                 for name, value in model.trained.items()
             }
-            losses = model.losses(own, self._x, y, batched=batched)
+            losses = model.losses(own, self._x, y)
             # apart, not as one vector: autograd would fill and add whole vectors for each of the parts
             self._parts = torch.autograd.grad(
                 losses.sum(), list(own.values()), create_graph=True, materialize_grads=True
@@ -140,71 +131,28 @@ def _flat(parts: Sequence[Tensor]) -> Tensor:
     return torch.cat([part.flatten(1) for part in parts], dim=1)
 
 
-def runs_as_one_batch(model: CastModel, x: Tensor, y: Tensor) -> bool:
-    """Whether every use of a weight is known, and examples have the same derivatives together and alone.
-
-    Warns where they have others: something in the model mixes the examples of a batch. This is seen in
-    float64, because in float32 rounding may turn a ReLU on or off.
-    """
-    x, y = x.double(), y.double() if y.is_floating_point() else y
-    model = CastModel(model.model, model.loss, torch.float64)
-    try:
-        together = RecordedJacobian(model, x, y)
-    except UnknownUseError:
-        return False
-    alone = RecordedJacobian(model, x, y, batched=False)
-    direction = (
-        torch.linspace(-1, 1, model.size, dtype=torch.float64, device=x.device).cos().expand(len(x), -1)
-    )
-    for ours, theirs in (
-        (together.gradients, alone.gradients),
-        (together.apply_transpose(direction), alone.apply_transpose(direction)),
-    ):
-        # a NaN agrees: it is refused later, by name
-        if bool(((ours - theirs).norm(dim=1) > _AGREEMENT * theirs.norm(dim=1)).any()):
-            warnings.warn(
-                "the model mixes the examples of a batch: each goes through it alone, which is slower",
-                stacklevel=3,
-            )
-            return False
-    return True
-
-
-def bytes_per_example(model: CastModel, x: Tensor, y: Tensor, *, batched: bool) -> int:
+def bytes_per_example(model: CastModel, x: Tensor, y: Tensor) -> int:
     """Memory that one example takes, roughly: what the graphs keep, and copies of the gradient."""
-    kept = bytes_kept(lambda: RecordedJacobian(model, x[:1], y[:1], batched=batched))
-    return kept + _COPIES * 8 * model.size
+    return bytes_kept(lambda: RecordedJacobian(model, x[:1], y[:1])) + _COPIES * 8 * model.size
 
 
 def jacobian_operator(
-    model: CastModel, clip: Clip, x: Tensor, y: Tensor, weights: Tensor, rounding: float, *, batched: bool
+    model: CastModel, clip: Clip, x: Tensor, y: Tensor, weights: Tensor, rounding: float
 ) -> BatchedOperator:
     """diag(weights) d clip(gradient) / d x of a few examples, one matrix per example."""
-    recorded = RecordedJacobian(model, x, y, batched=batched)
+    recorded = RecordedJacobian(model, x, y)
     gradients = recorded.gradients
     if not bool(torch.isfinite(gradients).all()):
         raise ValueError("model and loss must give finite gradients, got NaN or infinity")
     forward, backward = _weighted_clip(clip, gradients, weights)
-    count, width = len(x), math.prod(x.shape[1:])
-
-    def image(vectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(diag(weights) J v / |v|, its norm, |v|)."""
-        lengths = _lengths(vectors)
-        seen = forward(recorded.apply(vectors / lengths))  # unit vectors cannot leave the range of float32
-        return seen, _lengths(seen), lengths
-
-    def squares(block: Tensor) -> Tensor:
-        sizes = [image(vectors)[1:] for vectors in block.unbind(1)]
-        return torch.cat([size * length for size, length in sizes], dim=1).square()
-
-    def gram(block: Tensor) -> tuple[Tensor, Tensor]:
-        sizes, backs = [], []
-        for seen, size, length in map(image, block.unbind(1)):
-            sizes.append(size * length)
-            backs.append(recorded.apply_transpose(backward(seen.div_(size))) * sizes[-1])
-        return torch.cat(sizes, dim=1).square(), torch.stack(backs, dim=1)
-
-    return BatchedOperator(count, (model.size, width), squares, gram, rounding, x.device)
+    return BatchedOperator(
+        len(x),
+        (model.size, math.prod(x.shape[1:])),
+        lambda vectors: forward(recorded.apply(vectors)),
+        lambda seen: recorded.apply_transpose(backward(seen)),
+        rounding,
+        x.device,
+    )
 
 
 def _weighted_clip(
@@ -244,72 +192,17 @@ def _weighted_norm(
     return lambda moved: across(moved) * scale, lambda seen: across(seen.mul_(scale).to(gradients.dtype))
 
 
-def _lengths(vectors: Tensor) -> Tensor:
-    """(n, 1), and a tiny number in place of 0."""
-    lengths: Tensor = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
-    return lengths.clamp(min=_TINY)
-
-
-def output_with_example_weights(
-    model: nn.Module, weights: Mapping[str, Tensor], fixed: Mapping[str, Tensor], inputs: Tensor
-) -> Tensor:
-    """The model's output for (n, ...) inputs; ``weights`` are (n, *shape), one copy per example.
-
-    Known are dense layers, convolutions of one and two dimensions, group and layer normalisation. A weight
-    that is used in any other way raises ``UnknownUseError``. Whatever else the model does, it does to the
-    whole batch: that examples are not mixed is for the caller to check.
-
-    >>> layer = nn.Linear(2, 1, bias=False)
-    >>> weights = {"weight": torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]])}
-    >>> output_with_example_weights(layer, weights, {}, torch.tensor([[3.0, 4.0], [5.0, 6.0]])).tolist()
-    [[3.0], [6.0]]
-    """
-    with _ExampleWeights(weights):
-        output = functional_call(model, {**weights, **fixed}, (inputs,))
-    if not isinstance(output, Tensor) or len(output) != len(inputs):
-        raise UnknownUseError("the output is not one tensor of as many rows as examples")
-    return output
-
-
-class _ExampleWeights(TorchFunctionMode):
-    """Takes calls of torch's functions with weights of single examples, and refuses unknown ones."""
-
-    def __init__(self, weights: Mapping[str, Tensor]) -> None:
-        super().__init__()
-        self._own = {id(weight) for weight in weights.values()}
+class _FastLayers(TorchFunctionMode):
+    """Under vmap over examples, layers as batched products; torch's own where one is not known here."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        kwargs = kwargs or {}
-        if func in _HARMLESS or not self._has_own((args, kwargs)):
-            return func(*args, **kwargs)
-        if func not in _KNOWN:
-            raise UnknownUseError(getattr(func, "__name__", str(func)))
-        return _KNOWN[func](self, *args, **kwargs)
-
-    def _has_own(self, value: Any) -> bool:
-        if isinstance(value, dict):
-            value = tuple(value.values())
-        if isinstance(value, (tuple, list)):
-            return any(map(self._has_own, value))
-        return isinstance(value, Tensor) and id(value) in self._own
-
-    def each(self, weight: Tensor, count: int) -> Tensor:
-        """One copy per example; a frozen weight is the same for all of them."""
-        return weight if id(weight) in self._own else weight.expand(count, *weight.shape)
-
-
-def _linear(mode: _ExampleWeights, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    rows = x.reshape(len(x), -1, x.shape[-1])
-    result = rows @ mode.each(weight, len(x)).mT
-    if bias is not None:
-        result = result + mode.each(bias, len(x))[:, None]
-    return result.reshape(*x.shape[:-1], result.shape[-1])
+        chosen: Callable[..., Any] = _FAST.get(func, func)
+        return chosen(*args, **(kwargs or {}))
 
 
 def _convolution(
-    mode: _ExampleWeights,
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
@@ -318,74 +211,74 @@ def _convolution(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor:
-    """In one dimension, which is an image of one row, or in two."""
-    each = mode.each(weight, len(x))
-    if flat := each.dim() == 4:
-        x, each = x.unsqueeze(2), each.unsqueeze(3)
-    rows = (1, 0, 1) if flat else (None, None, None)
-    steps, sides, gaps = map(_pair, (stride, padding, dilation), rows)
-    result = _convolved(x, each, Window(tuple(each.shape[-2:]), steps, sides, gaps, groups))
-    if bias is not None:
-        result = result + mode.each(bias, len(x))[:, :, None, None]
-    return result.squeeze(2) if flat else result
-
-
-def _pair(value: Any, first: int | None = None) -> tuple[int, int]:
-    """(rows, columns) of what a convolution was given: a number or numbers; not the name of a padding."""
-    if isinstance(value, str):
-        raise UnknownUseError(f"a convolution with padding {value!r}")
-    numbers = (value,) if isinstance(value, int) else tuple(value)
-    return (numbers[0] if first is None else first), numbers[-1]
-
-
-def _convolved(x: Tensor, weight: Tensor, window: Window) -> Tensor:
-    """Convolutions of (n, C, H, W) with (n, O, C / groups, h, w)."""
-    if x.dim() != 4:
-        raise UnknownUseError("a convolution of an example without a batch")
-    columns = patches(x, window).unflatten(1, (window.groups, -1))
-    result = product(weight.flatten(2).unflatten(1, (window.groups, -1)), columns)
-    return result.reshape(*weight.shape[:2], *window.positions(tuple(x.shape[-2:])))
+    """In two dimensions."""
+    if isinstance(padding, str) or x.dim() != 4:
+        return torch.conv2d(x, weight, bias, stride, padding, dilation, groups)
+    window = Window(tuple(weight.shape[-2:]), _pair(stride), _pair(padding), _pair(dilation), groups)
+    columns = _over_rows(lambda images: patches(images, window), x).unflatten(1, (groups, -1))
+    matrices = weight.flatten(1).unflatten(0, (groups, -1)).expand(len(x), -1, -1, -1)
+    result = _over_rows(product, matrices, columns)
+    result = result.reshape(len(x), len(weight), *window.positions(tuple(x.shape[-2:])))
+    return result if bias is None else result + bias[:, None, None]
 
 
 def _group_norm(
-    mode: _ExampleWeights,
-    x: Tensor,
-    groups: int,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
+    x: Tensor, groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
-    shape = (len(x), -1, *(1,) * (x.dim() - 2))
-    rows = x.reshape(len(x) * groups, -1)
-    return _scaled(mode, normalised(rows, eps).view_as(x), weight, bias, shape)
+    shape = (-1, *(1,) * (x.dim() - 2))
+    result = _normalised(x.reshape(len(x) * groups, -1), eps).view_as(x)
+    result = result if weight is None else result * weight.reshape(shape)
+    return result if bias is None else result + bias.reshape(shape)
 
 
 def _layer_norm(
-    mode: _ExampleWeights,
     x: Tensor,
     normalized_shape: Any,
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    own = tuple(normalized_shape)
-    shape = (len(x), *(1,) * (x.dim() - 1 - len(own)), *own)
-    rows = x.reshape(-1, math.prod(own))
-    return _scaled(mode, normalised(rows, eps).view_as(x), weight, bias, shape)
+    result = _normalised(x.reshape(-1, math.prod(normalized_shape)), eps).view_as(x)
+    result = result if weight is None else result * weight
+    return result if bias is None else result + bias
 
 
-def _scaled(
-    mode: _ExampleWeights, x: Tensor, weight: Tensor | None, bias: Tensor | None, shape: tuple[int, ...]
-) -> Tensor:
-    if weight is not None:
-        x = x * mode.each(weight, len(x)).reshape(shape)
-    return x if bias is None else x + mode.each(bias, len(x)).reshape(shape)
+def _normalised(rows: Tensor, eps: float) -> Tensor:
+    return _over_rows(lambda rows: normalised(rows, eps), rows)
 
 
-_HARMLESS = {torch.Tensor.dtype.__get__, torch.Tensor.device.__get__, torch.Tensor.is_cuda.__get__}  # type: ignore[attr-defined]
-_KNOWN: dict[Callable[..., Any], Callable[..., Tensor]] = {
-    functional.linear: _linear,
-    torch.conv1d: _convolution,
+def _over_rows(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+    """``function`` of rows that do not depend on each other: those of all examples at once."""
+    result: Tensor = _OverRows.apply(function, *tensors)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _OverRows(torch.autograd.Function):
+    @staticmethod
+    def forward(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+        return function(*tensors)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def vmap(info: Any, dimensions: Any, function: Callable[..., Tensor], *tensors: Tensor) -> Any:
+        count = info.batch_size
+        rows = [
+            tensor.expand(count, *tensor.shape) if place is None else tensor.movedim(place, 0)
+            for tensor, place in zip(tensors, dimensions[1:], strict=True)
+        ]
+        return function(*(each.flatten(0, 1) for each in rows)).unflatten(0, (count, -1)), 0
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    """(rows, columns) of what a convolution was given: a number, or one or two of them."""
+    numbers = (value,) if isinstance(value, int) else tuple(value)
+    return numbers[0], numbers[-1]
+
+
+_FAST: dict[Callable[..., Any], Callable[..., Tensor]] = {
     torch.conv2d: _convolution,
     functional.group_norm: _group_norm,
     functional.layer_norm: _layer_norm,
