@@ -1,10 +1,12 @@
 """Figure 4 as a chart: test accuracy against the largest and the median eta, a probe's and a network's."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from pandas import DataFrame
 
 from experiments.comparison import CLAMPED
@@ -136,32 +138,31 @@ def frontier(rows: DataFrame, eta: str) -> DataFrame:
     return rows.iloc[networks.frontier(rows[eta].to_numpy(), rows.validation_accuracy.to_numpy())]
 
 
-def eta_on_line(points: DataFrame, method: str, eta: str, accuracy: float) -> float | None:
-    """The eta at which the line of a method passes an accuracy on the validation part; None beyond its ends.
+def eta_on_line(points: DataFrame, method: str, eta: str, accuracies: Sequence[float]) -> NDArray[np.float64]:
+    """The eta at which the line of a method passes each accuracy on the validation part; NaN beyond its ends.
 
     Settings are few and far apart, so that the cheapest setting of at least this accuracy may be many points
     better, which would be held against its method. Between two settings the logarithm of eta is a line.
 
     >>> numbers = {"validation_accuracy": [0.5, 0.7], "max_eta": [1.0, 4.0]}
     >>> rows = DataFrame({"mechanism": "sign", **numbers})
-    >>> [eta_on_line(rows, "sign", "max_eta", each) for each in (0.4, 0.5, 0.6)]
-    [None, 1.0, 2.0]
+    >>> eta_on_line(rows, "sign", "max_eta", [0.4, 0.5, 0.6]).tolist()
+    [nan, 1.0, 2.0]
     """
     line = frontier(points[points.mechanism == method], eta)
-    reached = line.validation_accuracy
-    if line.empty or not reached.iloc[0] <= accuracy <= reached.iloc[-1]:
-        return None
-    return float(np.exp(np.interp(accuracy, reached, np.log(line[eta]))))
+    if line.empty:
+        return np.full(len(accuracies), np.nan)
+    reached, logarithms = line.validation_accuracy, np.log(line[eta])
+    found: NDArray[np.float64] = np.interp(accuracies, reached, logarithms, left=np.nan, right=np.nan)
+    return np.exp(found)
 
 
 def eta_ratio(points: DataFrame, method: str, eta: str) -> float | None:
     """The eta of a method over the Gaussian's: the median over accuracies that both lines pass, 1 % apart."""
-    ratios = []
-    for percent in range(101):
-        ours, theirs = (eta_on_line(points, name, eta, percent / 100) for name in (method, _BASE))
-        if ours is not None and theirs is not None:
-            ratios.append(ours / theirs)
-    return float(np.median(ratios)) if ratios else None
+    accuracies = [percent / 100 for percent in range(101)]
+    ours, theirs = (eta_on_line(points, name, eta, accuracies) for name in (method, _BASE))
+    ratios = (ours / theirs)[~np.isnan(ours + theirs)]
+    return float(np.median(ratios)) if ratios.size else None
 
 
 def _digit_networks() -> DataFrame:
@@ -271,10 +272,10 @@ def _network_details(rows: DataFrame) -> str:
     for kind in ("spectral", "estimate"):
         points, reached = network_points(rows, kind), []
         for name in METHODS:
-            there = eta_on_line(points, name, "max_eta", _AT)
+            (there,) = eta_on_line(points, name, "max_eta", [_AT])
             best = points.test_accuracy[points.mechanism == name].max()
             never = f"{name} not (at most {0.0 if np.isnan(best) else best:.0%})"
-            reached.append(never if there is None else f"{name} {there:.3g}")
+            reached.append(never if np.isnan(there) else f"{name} {there:.3g}")
         parts.append(f"{_ratios(points, _KINDS[kind])} Largest η at {_AT:.0%}: {'; '.join(reached)}.")
     return " ".join(parts)
 

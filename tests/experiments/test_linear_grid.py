@@ -74,14 +74,13 @@ def test_every_run_is_the_one_its_setting_gives_alone() -> None:
         assert_same(run, alone(one))
 
 
-@pytest.mark.parametrize("sigmas", [(2.0, 3.0), (2.0, 3.0, 4.0)], ids=["two", "three"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_every_law_of_the_contract_goes_through_the_grid(case: Case, sigmas: tuple[float, ...]) -> None:
+def test_every_law_of_the_contract_goes_through_the_grid(case: Case) -> None:
     """Settings of one law share a call of its sampler, and each still has its own noise.
 
     A sampler that draws its numbers in pairs, in a last dimension of 2, is found out by the two settings.
     """
-    settings = [setting(mechanism=case.make(sigma, -9.0, 12.0), seed=5, steps=2) for sigma in sigmas]
+    settings = [setting(mechanism=case.make(sigma, -9.0, 12.0), seed=5, steps=2) for sigma in (2.0, 3.0)]
     for one, run in zip(settings, grid(settings), strict=True):
         assert_same(run, alone(one))
 

@@ -623,31 +623,29 @@ def envelopes(
     from_above, shrunk = -math.expm1(-step), math.exp(-step)
     with np.errstate(over="ignore"):  # beyond the points of a release
         z = np.exp(step * (first + np.arange(len(masses))[:, None]))
-    above, weights, sticks = np.zeros((3, *infinite.shape))
-    shape, rows = (len(sides), *z.shape), np.arange(len(first))
-    active, highest, known = np.empty(shape, np.int64), np.empty(shape), np.empty(shape)
-    outside = [np.where(side, 0.0, -2.0) for side in sides]
-    for point in range(len(masses) - 1, -1, -1):
+    sticks, weights = from_above * _beyond(masses), _beyond(masses / z[..., None])
+    for point in range(len(masses) - 2, -1, -1):
         # (1 - 1/g) (the mass above this point) + (the hockey stick one point up) / g, with g = e^step
-        sticks = shrunk * sticks + from_above * above
-        every = sticks + infinite
-        for side, other in enumerate(outside):
-            largest = (every + other).argmax(axis=1)
-            active[side, point] = largest
-            highest[side, point], known[side, point] = every[rows, largest], weights[rows, largest]
-        above += masses[point]
-        weights += masses[point] / z[point, :, None]
+        sticks[point] += shrunk * sticks[point + 1]
+    every = sticks + infinite
     found: list[list[Loss]] = [[] for _ in first]
-    for side, held in enumerate(sides):
+    for held in sides:
+        active = (every + np.where(held, 0.0, -2.0)).argmax(axis=2)[..., None]
+        highest, known = (np.take_along_axis(each, active, axis=2)[..., 0] for each in (every, weights))
         # where one curve is the largest at both ends of a chord, its slope is known without a difference
         slopes = np.where(
-            active[side, 1:] == active[side, :-1],
-            known[side, :-1],
-            -np.diff(highest[side], axis=0) / (z[:-1] * math.expm1(step)),
+            active[1:, :, 0] == active[:-1, :, 0],
+            known[:-1],
+            -np.diff(highest, axis=0) / (z[:-1] * math.expm1(step)),
         )
         for j in np.flatnonzero(held.any(axis=1)):
             last = int(lengths[j])
-            found[j].append(
-                Loss.of_curve(highest[side, :last, j], int(first[j]), step, slopes[: last - 1, j])
-            )
+            found[j].append(Loss.of_curve(highest[:last, j], int(first[j]), step, slopes[: last - 1, j]))
     return found
+
+
+def _beyond(values: Array) -> Array:
+    """The sum of all that comes later in the first dimension, at each of its places."""
+    total = np.zeros_like(values)
+    total[:-1] = values[:0:-1].cumsum(axis=0)[::-1]
+    return total

@@ -1,9 +1,6 @@
-"""A job is the probe that the estimator fits; a sweep that is killed goes on and ends the same."""
+"""A job is the probe that the estimator fits; tests/faults/test_kills.py kills sweeps."""
 
 import math
-import random
-import signal
-import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,12 +12,11 @@ import torch
 import ringfence as rf
 from experiments.sweep.data import SweepData, sweep_data
 from experiments.sweep.probes import linear_settings, measure, read_rows, run_sweep
-from experiments.sweep.runner import FILE, attempt
+from experiments.sweep.runner import attempt
 from experiments.sweep.settings import FairSearch, Grid, SweepSetting
 from ringfence.accounting.conversion import gaussian_delta
 from tests.afresh import afresh
 from tests.experiments.sweep.sweeps import DATA, GRID, comparable
-from tests.forks import forked
 
 JOBS = GRID.jobs("paper")
 TOTAL = len(JOBS)
@@ -47,43 +43,6 @@ def test_every_job_is_a_row(uninterrupted: Any) -> None:
     assert (rows.epsilon_pdp > 0).all()
     assert (rows.epsilon_pdp <= rows.gaussian_epsilon_pdp * (1 + 1e-9)).all()
     assert rows.ringfence.all()
-
-
-def assert_same(rows: Any, others: Any) -> None:
-    assert comparable(rows, "seconds") == comparable(others, "seconds")
-
-
-def test_killed_at_any_moment_it_goes_on_and_ends_the_same(tmp_path: Path, uninterrupted: Any) -> None:
-    moments, found = random.Random(0), 0
-    counts = []
-    for _ in range(3):
-        process = forked(run, tmp_path)
-        limit = time.monotonic() + 60
-        # some progress, then any moment
-        while time.monotonic() < limit and process.is_alive():
-            if (tmp_path / FILE).exists() and len(rows_now(tmp_path)) > found:
-                break
-            time.sleep(0.02)
-        time.sleep(moments.uniform(0, 0.03))
-        process.kill()
-        process.join()
-        assert process.exitcode == -signal.SIGKILL
-        found = len(rows_now(tmp_path))
-        counts.append(found)
-    assert 0 < counts[0] < counts[-1] < TOTAL
-    kept = comparable(read_rows(tmp_path))
-    run(tmp_path)
-    rows = read_rows(tmp_path)
-    assert_same(rows, uninterrupted)
-    again = comparable(rows)
-    assert all(row in again for row in kept)  # to the last digit of their wall time
-
-
-def rows_now(folder: Path) -> list[Any]:
-    try:
-        return read_rows(folder)
-    except Exception:  # not made yet
-        return []
 
 
 def test_a_finished_sweep_has_nothing_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +86,9 @@ def test_torch_alone_trains_and_this_machine_converts(tmp_path: Path, uninterrup
     nothing_else = ["sklearn", "dp_accounting", "scipy", "rich", "typer", "matplotlib", "pandas"]
     ran = afresh(program, tmp_path, without=nothing_else)
     assert ran.returncode == 0, ran.stderr
-    assert_same(read_rows(tmp_path), uninterrupted)
+    rows = (read_rows(tmp_path), uninterrupted)
+    alone, here = (comparable(one, "seconds") for one in rows)
+    assert alone == here
 
 
 def test_a_job_is_what_the_probe_says(monkeypatch: pytest.MonkeyPatch) -> None:
