@@ -445,32 +445,41 @@ a published number that pays for one draw
 
 @ src/ringfence/accounting/decision_publication.py: accounting/decision_publication
 the neighbour's end of a published pair left out
-- per_voter * (voters + 1)
-+ per_voter * voters
+- own * (voters + 1)
++ own * voters
 a published sum of decisions that voters change by more than its noise is made for
-- best = max(best, weight *
-+ best = max(best, (voters == 0) *
+- best, voters, step = max(best, bound
++ best, voters, step = max(best, 0 * bound
 an outcome is seen from one end of a pair
 - terms += [pieces.log_excess(rho, order) - rho, pieces.log_excess(-rho, order)]
 + terms += [pieces.log_excess(rho, order) - rho]
 one candidate of a replaced ballot is charged as if it did not move
-- {"replaced": 2, "added": 1}
-+ {"replaced": 1, "added": 1}
+- {"replaced": 1, "added": 0}
++ {"replaced": 0, "added": 0}
 the likeliest of many outcomes is charged as if its chance were above a half
-- likeliest[0] = torch.maximum(likeliest[0], others[0])
-+ likeliest[0] = likeliest[0]
+- likeliest[-1][0] = others[-1][0] = torch.maximum(likeliest[-1][0], others[-1][0])
++ pass
 the chance of an answer is that of the votes and not of the neighbour
-- ends = (top + (voters + 1) - law.threshold)
+- ends = (top + 1 - law.threshold)
 + ends = (top - law.threshold)
+voters who leave the leader lower the largest count below the second
+- torch.minimum(lead, 2 * left)
++ 2 * left
+a leader is taken for the same in votes that have another one
+- & (lead >= 2 * left + others + 2)
++ & (lead >= 0)
+voters move the second no farther than the others
+- closer[0] = places[1] - left * own - others * own_behind
++ closer[0] = closer[0]
 a published sum that stops where winners are ties, though answers become likelier still
-- farthest += math.ceil(max(0.0,
-+ farthest += 0 * math.ceil(max(0.0,
+- farthest += math.ceil(rarest
++ farthest += 0 * math.ceil(rarest
 the question for an answer not charged in a published number
 - whole = moved * _question_cost(law, alpha) + most
 + whole = most
 a published number of decisions that ignores how many a person takes part in
-- filled(costs.at(voters).view(1, 1, -1), costs.repeats.double(), float(moved))
-+ filled(costs.at(voters).view(1, 1, -1), costs.repeats.double(), 1.0)
+- filled(costs.at(at).view(1, 1, -1), costs.repeats.double(), float(moved))
++ filled(costs.at(at).view(1, 1, -1), costs.repeats.double(), 1.0)
 @ src/ringfence/accounting/decision_publication.py: accounting/privacy_loss
 a published number of decisions that pays for one draw
 - loss.drawn_securely(2 * queries + 1)

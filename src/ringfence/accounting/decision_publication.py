@@ -2,10 +2,10 @@
 
 How sure a decision is says how little it costs. Every outcome has a score t: its chance is G(-t), where G is
 the normal distribution function for Gaussian noise and the logistic one for Gumbel noise. One voter moves the
-score of an outcome by at most ``own``, and by at most ``other`` where the voter's candidates are others; an
-outcome whose score moves by so much costs no more than ``_cell``. With k voters all scores move by at most k
-times ``own``, so that C_k, the sum of these costs where every score is so much smaller, bounds the cost of
-all votes that differ in k voters. Hence
+score of a candidate by at most ``own``, of others by at most ``other``, and by less where neither vote was or
+is the leader's (``voter_shifts``). An outcome whose score moves by so much costs no more than ``_cell``. So
+the worst that k voters can do is known: they leave the leader for the second, and C_k, the sum of costs at
+scores that are so much smaller, bounds the cost of all votes that differ in k voters. Hence
 
     S = max over k >= 0 of e^(-beta k) C_k
 
@@ -13,7 +13,7 @@ is an upper bound of what the decisions cost that changes by a factor of at most
 goes or is replaced, and its logarithm is released with noise (docs/guarantees.md has the proofs).
 
 A confident winner asks first whether there is an answer. That question is charged what it costs any votes,
-and the winner by its scores and by the chance that it is asked for.
+and the winner by its scores and by the chance that it is asked for, which falls with the leader's count.
 """
 
 import math
@@ -49,7 +49,7 @@ from ringfence.mechanisms.winner import ConfidentWinner, NoisyWinner
 from ringfence.numerics.normal import log_tail, log_tail_ratio
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 
-_NODES_PER_VOTER = 32  # of the tables of costs
+_NODES_PER_VOTER = 128  # of the tables of costs
 _MOST_NODES = 1 << 20
 _SUREST = 30.0  # outcomes with a larger score count as if they had this one
 _LARGEST = 1e100  # order and costs: products of larger ones overflow
@@ -60,7 +60,7 @@ _STEEPEST = 1.59  # (alpha - 1) / threshold_sigma up to which a larger count is 
 # Defaults that were fitted to two assemblies (yes or no) and to teachers of CIFAR-10 (winners). With z the
 # zCDP that holds for every dataset, publishing costs z^(3/4) / 50, or 3 z^(3/4) / 100 for winners, and the
 # order is the best one for z^(7/10) / 5; the noise on the logarithm has this deviation.
-_DEVIATION = {True: 0.13, False: 0.22}
+_DEVIATION = {True: 0.13, False: 0.19}
 # Whether publishing gains is asked of so many scores, spread evenly from 0 up to here (Phi^-1, log odds).
 _REFERENCE, _SPREAD = 64, {False: 12.0, True: 30.0}
 
@@ -176,18 +176,29 @@ class Costs(NamedTuple):
 def smooth_cost(costs: Costs, moved: int, beta: float, most: float) -> float:
     """max over k of e^(-beta k) C_k, with C_k the sum of the ``moved`` largest costs and at most ``most``.
 
+    As C_k grows with k, a stretch of k is left out where its largest weight and last sum say so.
+
     >>> falling = torch.tensor([1.0, 0.5])
     >>> costs = Costs(lambda k: falling * min(k + 1, 8), torch.ones(2), 8)
     >>> smooth_cost(costs, 2, 50.0, 100.0), smooth_cost(costs, 1, 1e-9, 100.0) > 7.9
     (1.5, True)
     """
-    best = 0.0
-    for voters in range(costs.voters + 1):
-        weight = math.exp(-beta * voters)
-        if weight * most <= best:
-            break
-        whole = filled(costs.at(voters).view(1, 1, -1), costs.repeats.double(), float(moved))
-        best = max(best, weight * min(most, float(whole)))
+
+    def weighted(voters: int, at: int) -> float:
+        whole = filled(costs.at(at).view(1, 1, -1), costs.repeats.double(), float(moved))
+        return math.exp(-beta * voters) * min(most, float(whole))
+
+    best, voters, step = weighted(0, 0), 0, 1
+    while voters < costs.voters and math.exp(-beta * (voters + 1)) * most > best:
+        farther = min(voters + step, costs.voters)
+        if (bound := weighted(voters + 1, farther)) <= best or farther == voters + 1:
+            best, voters, step = (
+                max(best, bound * math.exp(-beta * (farther - voters - 1))),
+                farther,
+                2 * step,
+            )
+        else:
+            step = (farther - voters) // 2
     return best
 
 
@@ -196,11 +207,12 @@ def _costs(law: DecisionLaw, votes: Real, neighbours: Neighbours, alpha: float) 
     if isinstance(law, Mechanism):
         values, repeats = torch.unique(checks.finite("votes", votes).double().reshape(-1), return_counts=True)
         still = torch.zeros(1, dtype=torch.float64)
-        return _of_chances(law, law.pair(values, still)[0].exp(), repeats, neighbours, alpha)
+        alone = torch.tensor([[0.0, -math.inf]], dtype=torch.float64)
+        return _of_chances(law, law.pair(values, still)[0].exp(), repeats, neighbours, alpha, alone)
     counts = checked_counts(votes)
     rows = counts.reshape(-1, counts.shape[-1]).sort(dim=1, descending=True).values
     rows, repeats = torch.unique(rows, dim=0, return_counts=True)
-    return _of_chances(law, _winner(law)._log_masses(rows).exp(), repeats, neighbours, alpha, rows[:, 0])
+    return _of_chances(law, _winner(law)._log_masses(rows).exp(), repeats, neighbours, alpha, rows[:, :2])
 
 
 def _reference(law: DecisionLaw, moved: int, neighbours: Neighbours, alpha: float) -> Costs:
@@ -209,54 +221,66 @@ def _reference(law: DecisionLaw, moved: int, neighbours: Neighbours, alpha: floa
     t = (torch.arange(_REFERENCE, dtype=torch.float64) + 0.5) * (_SPREAD[logistic] / _REFERENCE)
     unlikely = torch.exp(_log_chance(t, logistic))
     repeats = torch.full_like(t, moved / _REFERENCE)
-    top = torch.full_like(t, law.threshold) if isinstance(law, ConfidentWinner) else None
-    return _of_chances(law, torch.stack((1 - unlikely, unlikely)), repeats, neighbours, alpha, top)
+    top = law.threshold if isinstance(law, ConfidentWinner) else 0.0
+    leading = torch.tensor([[top, -math.inf]], dtype=torch.float64)
+    return _of_chances(law, torch.stack((1 - unlikely, unlikely)), repeats, neighbours, alpha, leading)
 
 
 def _of_chances(
-    law: DecisionLaw,
-    chances: Tensor,
-    repeats: Tensor,
-    neighbours: Neighbours,
-    alpha: float,
-    top: Tensor | None = None,
+    law: DecisionLaw, chances: Tensor, repeats: Tensor, neighbours: Neighbours, alpha: float, leading: Tensor
 ) -> Costs:
-    """Costs of decisions with these chances, (outcomes, queries), of which ``top`` is the largest count.
+    """Costs of decisions with these chances, (outcomes, queries), and two largest counts, (queries, 2).
 
-    Each score is moved down to a node of a table, and a voter counts as one node more than ``own``, so that
-    two scores that are ``own`` apart are no farther apart than one voter.
+    Each score is moved down to a node of a table, and a voter counts as one node more than a shift, so that
+    two scores that are a shift apart are no farther apart than one voter.
     """
-    own, other = voter_shifts(law, neighbours)
-    spacing = max(own / _NODES_PER_VOTER, _SUREST / _MOST_NODES)
-    per_voter = math.ceil(own / spacing * (1 - ROUNDING)) + 1
+    shifts = voter_shifts(law, neighbours)
+    spacing = max(shifts[0] / _NODES_PER_VOTER, _SUREST / _MOST_NODES)
+    own, other, own_behind, other_behind = (
+        math.ceil(shift / spacing * (1 - ROUNDING)) + 1 for shift in shifts
+    )
     ordered = chances.sort(dim=0, descending=True).values
     rest = ordered[1:].sum(dim=0, keepdim=True)
     t = scores(torch.cat((rest, ordered[1:])), _is_logistic(law))
     places = (t / spacing).long()
-    farthest = int(places.max()) // per_voter + 1
-    if isinstance(law, ConfidentWinner) and top is not None:  # answers become likelier for longer
-        farthest += math.ceil(max(0.0, law.threshold - float(top.min())) + _CERTAIN * law.threshold_sigma)
+    farthest = int(places.max()) // own + 1
     one = alpha * _winner_zcdp(law, neighbours)
     if _is_binary(law):
-        table = _sign_table(own, alpha, spacing).clamp(max=one)
+        table = _sign_table(shifts[0], alpha, spacing).clamp(max=one)
         # a pair of neighbours is seen from both ends, one of which is a voter closer
-        return Costs(
-            lambda voters: table[(places[0] - per_voter * (voters + 1)).clamp(min=0)], repeats, farthest
-        )
-    least, most = _tables(own, other, alpha, spacing, _is_logistic(law))
-    movers = len(places) if isinstance(law, Mechanism) else {"replaced": 2, "added": 1}[neighbours]
+        return Costs(lambda voters: table[(places[0] - own * (voters + 1)).clamp(min=0)], repeats, farthest)
+    if isinstance(law, ConfidentWinner):  # answers become likelier for longer
+        rarest = max(0.0, law.threshold - float(leading[:, 0].min()))
+        farthest += math.ceil(rarest + _CERTAIN * law.threshold_sigma)
+    tables = _tables(shifts, alpha, spacing, _is_logistic(law))
+    beside = {"replaced": 1, "added": 0}[neighbours]  # candidates whose counts move with the leader's
     largest = math.expm1(min(700.0, (alpha - 1) * one))
+    top, lead = leading[:, 0], leading[:, 0] - leading[:, 1]
+
+    def excess(left: int, others: int) -> Tensor:
+        """The largest e^((alpha - 1) D) - 1 where so many left the leader, and so many others vote otherwise."""
+        leader = (places[0] - left * own - others * other).clamp(min=0)
+        closer = places[1:] - left * other - others * other_behind
+        closer[0] = places[1] - left * own - others * own_behind
+        known = (closer[0] >= 0) & (lead >= 2 * left + others + 2)  # the leader is the same in all such votes
+        closer.clamp_(min=0)
+        found = [
+            likeliest[leader] + untouched[closer].sum(dim=0) + more[closer[:moving]].sum(dim=0)
+            for (likeliest, untouched, more), moving in zip(tables, (beside, beside + 1), strict=True)
+        ]
+        return torch.maximum(*found).where(known, largest).clamp(max=largest)
 
     def at(voters: int) -> Tensor:
-        closer = (places - per_voter * voters).clamp(min=0)
-        low, high = (
-            torch.cat((likeliest[closer[:1]], others[closer[1:]])) for likeliest, others in (least, most)
-        )
-        moves = (high - low).topk(min(movers, len(places)), dim=0).values
-        excess = (low.sum(dim=0) + moves.sum(dim=0)).clamp(max=largest)
         if isinstance(law, ConfidentWinner):
-            excess = excess * _chance_of_answer(law, top, voters, alpha)
-        return torch.log1p(excess) / (alpha - 1) * (1 + ROUNDING) + UNDERFLOW
+            each = [excess(0, voters)]
+            while len(each) <= voters and bool((each[-1] < largest).any()):
+                each.append(excess(len(each), voters - len(each)))
+            left = torch.arange(len(each), dtype=torch.float64).unsqueeze(1)
+            answers = _chance_of_answer(law, top + voters - torch.minimum(lead, 2 * left), alpha)
+            worst = (torch.stack(each) * answers).amax(dim=0)
+        else:
+            worst = excess(voters, 0)
+        return torch.log1p(worst) / (alpha - 1) * (1 + ROUNDING) + UNDERFLOW
 
     return Costs(at, repeats, farthest)
 
@@ -272,40 +296,56 @@ def scores(chances: Tensor, logistic: bool) -> Tensor:
     return (t - ROUNDING).clamp(0.0, _SUREST)
 
 
-def _chance_of_answer(law: ConfidentWinner, top: Tensor | None, voters: int, alpha: float) -> Tensor:
+def _chance_of_answer(law: ConfidentWinner, top: Tensor, alpha: float) -> Tensor:
     """An upper bound of the chance of an answer under the law that is proportional to P^alpha Q^(1 - alpha).
 
-    a and a' are the chances of an answer of two neighbours whose largest counts are at most this many voters,
-    and one, above ``top``. The logarithm of its odds is log(a / (1 - a)) + (alpha - 1) (log(a / (1 - a)) -
-    log(a' / (1 - a'))), which grows with the count, because the slope of log(Phi / (1 - Phi)) is at least
-    2 sqrt(2 / pi) > 1.59 and changes by less than 1 per unit.
+    a and a' are the chances of an answer of two neighbours whose largest counts are at most ``top``, and one
+    more. The logarithm of its odds is log(a / (1 - a)) + (alpha - 1) (log(a / (1 - a)) - log(a' / (1 - a'))),
+    which grows with the count, because the slope of log(Phi / (1 - Phi)) is at least 2 sqrt(2 / pi) > 1.59
+    and changes by less than 1 per unit.
     """
-    assert top is not None
     if (alpha - 1) / law.threshold_sigma > _STEEPEST:
         return torch.ones_like(top)
-    ends = (top + (voters + 1) - law.threshold) / law.threshold_sigma
+    ends = (top + 1 - law.threshold) / law.threshold_sigma
     here, there = (log_tail(-end) - log_tail(end) for end in (ends, ends - 1 / law.threshold_sigma))
     return torch.sigmoid(here + (alpha - 1) * (here - there)) * (1 + ROUNDING)
 
 
 @lru_cache(maxsize=8)
 def _tables(
-    own: float, other: float, alpha: float, spacing: float, logistic: bool
-) -> list[tuple[Tensor, Tensor]]:
-    """For each distance, what the likeliest outcome adds to e^((alpha - 1) D) - 1, and any other one.
+    shifts: tuple[float, float, float, float], alpha: float, spacing: float, logistic: bool
+) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """What outcomes add to e^((alpha - 1) D) - 1, where the leader's count moves and where it does not.
 
-    At a node, it is the largest at this score or any above. The likeliest outcome may have a chance below
-    1/2 where the score of the others is 0.
+    Each time it is that of the leader, of any other outcome, and how much more of one whose count moves. At
+    a node, it is at least the largest at this score or any above. The likeliest outcome may have a chance
+    below 1/2 where the score of the others is 0. What others add is convex: a score that falls far adds more
+    than two that share the fall.
     """
     nodes = torch.arange(int(_SUREST / spacing) + 1, dtype=torch.float64) * spacing
     after = nodes + spacing
-    found = []
-    for shift in (other, own):
-        others = _falling(_cell(nodes, after, shift, alpha, logistic))
-        likeliest = _falling(_cell(-after, -nodes, shift, alpha, logistic))
-        likeliest[0] = torch.maximum(likeliest[0], others[0])
-        found.append((likeliest, others))
-    return found
+    likeliest, others = [], []
+    for shift in shifts:
+        others.append(_falling(_cell(nodes, after, shift, alpha, logistic)))
+        likeliest.append(_falling(_cell(-after, -nodes, shift, alpha, logistic)))
+        likeliest[-1][0] = others[-1][0] = torch.maximum(likeliest[-1][0], others[-1][0])
+    own, other, own_behind, other_behind = others
+    return [
+        (likeliest[0], _convex(other), _convex(own - other)),
+        (likeliest[1], _convex(other_behind), _convex(own_behind - other_behind)),
+    ]
+
+
+def _convex(values: Tensor) -> Tensor:
+    """The smallest sequence above these values that falls ever more slowly to the last of them.
+
+    >>> _convex(torch.tensor([4.0, 4.0, 1.0, 0.0])).tolist()
+    [7.0, 4.0, 1.0, 0.0]
+    """
+    if not bool(values.isfinite().all()):
+        return torch.full_like(values, math.inf)
+    steps = _falling((values[:-1] - values[1:]).clamp(min=0))
+    return torch.cat((steps.flip(0).cumsum(0).flip(0) + values[-1], values[-1:]))
 
 
 def _falling(values: Tensor) -> Tensor:
@@ -353,7 +393,7 @@ def _sign_table(mu: float, alpha: float, spacing: float) -> Tensor:
     law, order = StochasticSign(1.0), torch.tensor(alpha, dtype=torch.float64)
     values = torch.maximum(*(law.renyi_divergence(nodes, move, order) for move in (mu, -mu)))
     curved = 1 - (4 + max(0.0, 2 - alpha) * mu * mu / 4) * spacing * spacing / 6
-    likeliest, other = _tables(mu, mu, alpha, spacing, logistic=False)[1]
+    likeliest, other, _ = _tables((mu,) * 4, alpha, spacing, logistic=False)[0]
     beyond = torch.log1p(likeliest[-1:] + other[-1:]) / (alpha - 1)
     between = torch.maximum(values, torch.cat((values[1:], beyond))) / curved
     return _falling(between) * (1 + ROUNDING) + UNDERFLOW

@@ -294,16 +294,17 @@ def bounded_zcdp(law: DecisionLaw, neighbours: Neighbours, at_most: int | None =
     return min(most, own * (1 + 1e-12))
 
 
-def voter_shifts(law: DecisionLaw, neighbours: Neighbours) -> tuple[float, float]:
-    """How far one voter changes the score of an outcome: of any, and of one that the voter does not touch.
+def voter_shifts(law: DecisionLaw, neighbours: Neighbours) -> tuple[float, float, float, float]:
+    """How far one voter changes the score of an outcome, as ``Decision.score_shifts`` has it.
 
     >>> import ringfence as rf
     >>> voter_shifts(rf.GumbelWinner(8.0), "added"), voter_shifts(rf.StochasticSign(8.0), "added")
-    ((0.125, 0.125), (0.125, 0.125))
+    ((0.125, 0.125, 0.125, 0.0625), (0.125, 0.125, 0.125, 0.125))
     """
     if isinstance(law, Decision):
         return law.score_shifts(_MOVES[neighbours])
-    return (_FARTHEST[neighbours] / float(law.sigma),) * 2
+    own = _FARTHEST[neighbours] / float(law.sigma)
+    return own, own, own, own
 
 
 def loss_of_any(

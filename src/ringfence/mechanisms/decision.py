@@ -273,14 +273,16 @@ class Decision(ABC):
         return self.zcdp(move)
 
     @abstractmethod
-    def score_shifts(self, move: Tensor) -> tuple[float, float]:
-        """How far this move changes the score of any outcome, and that of one whose own count does not move.
+    def score_shifts(self, move: Tensor) -> tuple[float, float, float, float]:
+        """How far this move changes the score of any outcome, and that of one whose own count does not move;
+        then both for outcomes but the leader's, where the leader's count does not move.
 
-        The score is the log odds of its chance p if ``logistic``, else Phi^-1(p) (docs/guarantees.md).
+        The score is the log odds of its chance p if ``logistic``, else Phi^-1(p) (docs/guarantees.md). The
+        leader is a candidate who has the largest count before and after.
 
         >>> import ringfence as rf
         >>> rf.GumbelWinner(8.0).score_shifts(torch.tensor([1.0, -1.0]))
-        (0.25, 0.125)
+        (0.25, 0.125, 0.1875, 0.0625)
         """
 
     def loss_range(self, move: Tensor) -> float:

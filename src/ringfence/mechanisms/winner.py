@@ -80,9 +80,9 @@ class NoisyWinner(Decision):
     def zcdp(self, move: Tensor) -> float:
         return 0.5 * float((move.double() / self.sigma).square().sum())
 
-    def score_shifts(self, move: Tensor) -> tuple[float, float]:
-        largest = float(move.abs().max())
-        return float(move.double().norm()) / self.sigma, largest / (math.sqrt(2) * self.sigma)
+    def score_shifts(self, move: Tensor) -> tuple[float, float, float, float]:
+        own, largest = float(move.double().norm()) / self.sigma, float(move.abs().max()) / self.sigma
+        return own, largest / math.sqrt(2), min(own, math.sqrt(1.5) * largest), largest / math.sqrt(6)
 
     def _sample(self, draws: Draws, counts: Tensor) -> Tensor:
         return (counts + self.sigma * draws.normals(counts.shape)).argmax(dim=1)
@@ -163,8 +163,9 @@ class GumbelWinner(Decision):
         half = -float(torch.special.ndtri(unlikely)) * (1 + ROUNDING) + UNIT
         return 2 * min(half, 0.25 * math.sqrt(2 * math.pi) * 0.5 * eta, math.sqrt(eta)) ** 2
 
-    def score_shifts(self, move: Tensor) -> tuple[float, float]:
-        return self.loss_range(move), float(move.abs().max()) / self.scale
+    def score_shifts(self, move: Tensor) -> tuple[float, float, float, float]:
+        own, largest = self.loss_range(move), float(move.abs().max()) / self.scale
+        return own, largest, min(own, 1.5 * largest), 0.5 * largest
 
     def loss_range(self, move: Tensor) -> float:
         values = torch.cat((move.double(), move.new_zeros(1)))  # of candidates that do not move
@@ -234,7 +235,7 @@ class ConfidentWinner(Decision):
         top = float(move.abs().max()) / self.threshold_sigma  # the largest count moves no farther
         return 0.5 * top * top + NoisyWinner(self.sigma).zcdp(move)
 
-    def score_shifts(self, move: Tensor) -> tuple[float, float]:
+    def score_shifts(self, move: Tensor) -> tuple[float, float, float, float]:
         return NoisyWinner(self.sigma).score_shifts(move)  # of the winner, where there is an answer
 
     def _sample(self, draws: Draws, counts: Tensor) -> Tensor:
