@@ -1116,6 +1116,30 @@ a loader of some examples taken for one of all
 - if not isinstance(loader.sampler, DistributedSampler) and len(loader.sampler) != count:
 + if False:
 
+@ src/ringfence/training/engine/units.py: training/engine/units
+every row of a person in every step
+-         if len(own) <= most:
++         if True:
+rows that fill up and count
+-         real = number < counts.unsqueeze(1)
++         real = number < counts.unsqueeze(1) + 1
+@ src/ringfence/training/engine/batches.py: training/engine/units
+rows sampled in place of persons
+-         count = units.count
++         count = rows
+@ src/ringfence/training/per_example/isolation.py: training/engine/units
+rows clipped in place of units
+-         self.units = self.examples // per_unit
++         self.units = self.examples
+@ src/ringfence/training/per_example/gradients.py: training/engine/units
+a unit whose rows decide differently clipped in parts
+-             if not one_unit and self.per_unit > 1:
++             if False:
+@ src/ringfence/training/kernels/standardised.py: training/per_example/layers
+the gradient by standardised filters clipped in place of that by the weight
+-         return self._mapped(self._product.rows())
++         return self._product.rows()
+
 @ src/ringfence/training/engine/engine.py: training/engine/engine
 an engine that begins in a fork
 -         self._noise.require_own_process()
@@ -1180,7 +1204,7 @@ the sum divided by the examples that came
 - / self.plan.batches.divisor
 + / max(1, self.account.steps)
 a cotangent of the mean taken for the example's
-- len(batch.indices) if self.plan.loss_reduction == "mean" else 1
+- (len(output) if is_mean else 1)
 + 1
 half a step kept when a loop breaks off
 -         self._sum: Tensor | None = None

@@ -163,6 +163,7 @@ def with_epsilon(epochs: int = 2, epsilon: float = 3.0, **settings: Any) -> rf.P
 )
 def test_the_planned_steps_cost_the_target_and_no_more(settings: dict[str, Any]) -> None:
     engine = with_epsilon(**settings)
+    assert engine.steps == engine.planned_steps
     assert engine.steps == (2 if settings.get("sampling") == "full" else 8)
     target = settings.get("epsilon", 3.0)
     assert 0.99 * target <= engine.guarantee(1e-5).epsilon <= target
@@ -189,6 +190,10 @@ def test_what_cannot_be_planned_is_named_and_leaves_the_engine_as_it_was() -> No
     model, law = network(), rf.Gaussian(1.0)
     engine, loader = rf.PrivacyEngine(law, rf.Norm(1.0)), DataLoader(TensorDataset(INPUTS, LABELS))
     target = {"target_epsilon": 1.0, "target_delta": 1e-5, "epochs": 1}
+    with refused("either epochs or steps must be given, got 1 and 3"):
+        engine.make_private_with_epsilon(
+            model, torch.optim.SGD(model.parameters()), loader, **target, steps=3
+        )
     with refused("optimizer must hold every trained parameter"):
         optimizer = torch.optim.SGD(network().parameters(), lr=0.1)
         engine.make_private_with_epsilon(model, optimizer, loader, **target)
