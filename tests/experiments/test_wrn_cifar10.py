@@ -1,4 +1,4 @@
-"""The wide residual network of De et al. on a few images: it stops, goes on, and costs as a whole run does."""
+"""The network of De et al. on a few images: a run stops, goes on, and costs what a whole one does."""
 
 import csv
 from pathlib import Path
