@@ -448,8 +448,8 @@ the neighbour's end of a published pair left out
 - own * (voters + 1)
 + own * voters
 a published sum of decisions that voters change by more than its noise is made for
-- best, voters, step = max(best, bound
-+ best, voters, step = max(best, 0 * bound
+- best = max(best, bound *
++ best = max(best, 0 * bound *
 an outcome is seen from one end of a pair
 - terms += [pieces.log_excess(rho, order) - rho, pieces.log_excess(-rho, order)]
 + terms += [pieces.log_excess(rho, order) - rho]
@@ -462,9 +462,9 @@ the likeliest of many outcomes is charged as if its chance were above a half
 the chance of an answer is that of the votes and not of the neighbour
 - ends = (top + 1 - law.threshold)
 + ends = (top - law.threshold)
-voters who leave the leader lower the largest count below the second
-- torch.minimum(lead, 2 * left)
-+ 2 * left
+voters who leave the leader lower the largest count by more than they are
+- top + voters - 2 * left
++ top + voters - 9 * left
 a leader is taken for the same in votes that have another one
 - & (lead >= 2 * left + others + 2)
 + & (lead >= 0)

@@ -110,6 +110,11 @@ def test_costs_bound_all_votes_that_differ_in_few_voters(law: DecisionLaw, neigh
     assert tightest < 2
 
 
+def test_where_another_may_lead_a_winner_counts_as_what_it_costs_any_votes() -> None:
+    law, tied = rf.NoisyWinner(6.0), [[12] + [11] * 9]
+    assert float(_costs(law, tied, "replaced", ALPHA).at(0)) == pytest.approx(ALPHA * zcdp(law, "replaced"))
+
+
 def test_only_so_many_queries_count_as_a_person_takes_part_in() -> None:
     for law in (SIGN, WINNERS[0]):
         votes = float64([15.0, -3.0, 40.0]) if law is SIGN else float64(COUNTS)

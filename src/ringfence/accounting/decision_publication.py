@@ -191,12 +191,10 @@ def smooth_cost(costs: Costs, moved: int, beta: float, most: float) -> float:
     best, voters, step = weighted(0, 0), 0, 1
     while voters < costs.voters and math.exp(-beta * (voters + 1)) * most > best:
         farther = min(voters + step, costs.voters)
-        if (bound := weighted(voters + 1, farther)) <= best or farther == voters + 1:
-            best, voters, step = (
-                max(best, bound * math.exp(-beta * (farther - voters - 1))),
-                farther,
-                2 * step,
-            )
+        bound = weighted(voters + 1, farther)
+        if bound <= best or farther == voters + 1:
+            best = max(best, bound * math.exp(-beta * (farther - voters - 1)))
+            voters, step = farther, 2 * step
         else:
             step = (farther - voters) // 2
     return best
@@ -258,7 +256,7 @@ def _of_chances(
     top, lead = leading[:, 0], leading[:, 0] - leading[:, 1]
 
     def excess(left: int, others: int) -> Tensor:
-        """The largest e^((alpha - 1) D) - 1 where so many left the leader, and so many others vote otherwise."""
+        """Of e^((alpha - 1) D) - 1, where so many left the leader and so many others vote otherwise."""
         leader = (places[0] - left * own - others * other).clamp(min=0)
         closer = places[1:] - left * other - others * other_behind
         closer[0] = places[1] - left * own - others * own_behind
@@ -276,7 +274,7 @@ def _of_chances(
             while len(each) <= voters and bool((each[-1] < largest).any()):
                 each.append(excess(len(each), voters - len(each)))
             left = torch.arange(len(each), dtype=torch.float64).unsqueeze(1)
-            answers = _chance_of_answer(law, top + voters - torch.minimum(lead, 2 * left), alpha)
+            answers = _chance_of_answer(law, top + voters - 2 * left, alpha)
             worst = (torch.stack(each) * answers).amax(dim=0)
         else:
             worst = excess(voters, 0)
