@@ -61,7 +61,7 @@ benchmark: setup
 
 # The tests of tables on Spark (local mode, which needs Java 17) and PostgreSQL (Debian's, as root), too.
 engines: setup
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt pyspark==4.0.5
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt pyspark
 	ls /usr/lib/postgresql/*/bin/initdb > /dev/null 2>&1 || { apt-get update -qq && apt-get install -y -qq postgresql; }
 	java -version 2>&1 | head -1; ls -d /usr/lib/postgresql/*
 	$(BIN)/python -c 'import duckdb, ibis, pyspark; print("ibis", ibis.__version__, "duckdb", duckdb.__version__, "pyspark", pyspark.__version__)'

@@ -5,8 +5,8 @@
 
 Weights are standardised, normalisation is by groups, each example has several augmentations whose gradients
 are averaged before the clip, and weights are averaged over steps. A run stops after ``--minutes`` and goes on
-with ``--resume`` and the same settings. The folder then holds the run (run.ckpt and its journal), averaged
-weights, and a curve of accuracies on the test images. The settings are the paper's, not chosen on these data.
+with ``--resume`` and the same settings. The folder then holds the run (run.ckpt, with the averaged
+weights, and its journal) and a curve of accuracies on the test images. The settings are the paper's, not chosen on these data.
 """
 
 import argparse
@@ -175,24 +175,9 @@ class Training:
         )
         self.averaged = AveragedModel(self.model, multi_avg_fn=averaged_with(given.decay))
         given.out.mkdir(parents=True, exist_ok=True)
-        self.file, self.averages = given.out / "run.ckpt", given.out / "averaged.pt"
+        self.file = given.out / "run.ckpt"
         if given.resume:
-            self.load()
-
-    def load(self) -> None:
-        """Goes on where the folder was left."""
-        self.engine.load(self.file)
-        saved = torch.load(self.averages, weights_only=True)
-        if saved["steps"] != self.engine.steps:
-            raise ValueError(
-                f"{self.averages} is of step {saved['steps']}, {self.file} of {self.engine.steps}"
-            )
-        self.averaged.load_state_dict(saved["averaged"])
-
-    def save(self) -> None:
-        """Writes the run and the averaged weights."""
-        torch.save({"steps": self.engine.steps, "averaged": self.averaged.state_dict()}, self.averages)
-        self.engine.save(self.file)
+            self.engine.load(self.file, averaged=self.averaged)
 
     def train(self) -> None:
         """Makes steps until there are enough, or until time is up."""
@@ -218,7 +203,7 @@ class Training:
                     each = (now - begun) / (steps - first - 3) if steps > first + 3 else (now - start)
                     self.report(each, (now - start) / 60)
                 if over or now - saved > _SAVED_EVERY:
-                    self.save()
+                    self.engine.save(self.file, averaged=self.averaged)
                     saved = time.monotonic()
                 if over:
                     return

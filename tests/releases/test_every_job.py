@@ -225,7 +225,7 @@ NO_COUNT = r"column 'cat' must hold counts \(0, 1, 2, ...\), got "
         ("votes", ANSWERS, {"yes": 1, "no": 2}, r"column '\w+' must hold 1 \(yes\) or 2 \(no\), got -?[01]"),
         ("votes", ANSWERS, {"yes": 1}, "yes and no must be given together, got yes=1 and no=None"),
         ("votes", ANSWERS, {"yes": 1, "no": "1"}, "yes, no and neither must be different, got '1' twice"),
-        ("counts", ONE, {"delta": 0.5}, r"delta must be at most 0\.01, got 0\.5: with that chance"),
+        ("counts", ONE, {"delta": 0.5}, r"delta must be at most 0\.1, got 0\.5: with that chance"),
         ("counts", CROSSTAB, {"by": "r", "domain": ["a", "b"]}, "every cell has one row and column 'men'"),
         ("counts", PEOPLE, {"by": "region", "missing": "no"}, "missing must be one of"),
         ("votes", np.array([[1.0, math.nan]]), {}, f"column '1' {NOT_A_VOTE}nan"),

@@ -98,6 +98,7 @@ def publishable_decision_epsilon(
     delta = checks.probability("delta", delta)
     failure_probability = checks.probability("failure_probability", failure_probability)
     queries = number_of_queries(checked_law(law), votes)
+    checks.one_of("neighbours", neighbours, ("added", "replaced"))
     if at_most is not None and neighbours == "replaced":  # a ballot may join queries that it was not in
         raise ValueError(
             f"at_most must be left out where a replaced voter's epsilon is published, got {at_most}"

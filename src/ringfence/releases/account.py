@@ -27,7 +27,7 @@ _RENAMED = {  # since 0.7
     "proof": "per_instance.proof",
     "sentence": "statement",
 }
-_LARGEST_DELTA = 0.01
+_LARGEST_DELTA = 0.1
 _LARGEST = 2.0**60  # standard deviation of noise, so that what is drawn can be written down
 _PRIVATE = (
     "private: these numbers are computed from the data. Do not publish this file. Only "
