@@ -6,7 +6,8 @@
 Weights are standardised, normalisation is by groups, each example has several augmentations whose gradients
 are averaged before the clip, and weights are averaged over steps. A run stops after ``--minutes`` and goes on
 with ``--resume`` and the same settings. The folder then holds the run (run.ckpt, with the averaged
-weights, and its journal) and a curve of accuracies on the test images. The settings are the paper's, not chosen on these data.
+weights, and its journal) and a curve of accuracies on the test images. The settings are the paper's, not
+chosen on these data.
 """
 
 import argparse
@@ -95,7 +96,7 @@ def read_images(files: Sequence[Path], device: torch.device) -> tuple[Images, Im
     """The images for training and for testing, of one file or of several that hold a part each."""
     arrays: dict[str, list[np.ndarray]] = {name: [] for name in ("x_train", "y_train", "x_test", "y_test")}
     for file in files:
-        with np.load(file) as part:
+        with np.load(file, allow_pickle=False) as part:
             for name in arrays.keys() & set(part):
                 arrays[name].append(part[name])
     whole = {name: np.concatenate(parts) for name, parts in arrays.items()}

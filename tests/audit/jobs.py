@@ -52,7 +52,7 @@ def jobs(trials: int) -> list[Job]:
 
     def votes(there: bool, sigma: float, noise: Noise) -> Release:
         ballots = np.eye(min(trials, _MOST_VOTERS), dtype=np.int8) * there
-        return release_votes(ballots, at_most=1, sigma=sigma, delta=DELTA, seed=noise)
+        return release_votes(ballots, neither=0, at_most=1, sigma=sigma, delta=DELTA, seed=noise)
 
     def winners(there: bool, sigma: float, noise: Noise) -> Release:
         rows = np.stack((2 * one + there, 2 * one, one), axis=1)

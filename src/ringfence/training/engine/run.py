@@ -434,7 +434,7 @@ class TrainingRun:
             "objects": {
                 "model": dict(self.gradients.model.state_dict()),
                 "optimizer": self.optimizer.state_dict(),
-                "others": {name: other.state_dict() for name, other in others.items()},
+                "others": {name: dict(other.state_dict()) for name, other in others.items()},
                 "fisher": {} if self.fisher is None else self.fisher.state_dict(),
                 "random": {  # torch's global generators, which the user's own code may draw from
                     "cpu": torch.get_rng_state(),
