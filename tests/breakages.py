@@ -472,8 +472,15 @@ voters move the second no farther than the others
 - closer[0] = places[1] - left * own - others * own_behind
 + closer[0] = closer[0]
 a published sum that stops where winners are ties, though answers become likelier still
-- farthest += math.ceil(rarest
-+ farthest += 0 * math.ceil(rarest
+- farthest = max(int(places.max()) // own_behind + 1, math.ceil(rarest))
++ farthest += 0
+a published sum that stops where voters may still leave the leader
+- farthest = max(int(places.max()) // own_behind + 1, math.ceil(rarest))
++ farthest += max(0, math.ceil(rarest))
+winners that cost more than floats hold are charged less
+- if (alpha - 1) * one > _OVERFLOW:
++ one = min(one, _OVERFLOW / (alpha - 1))
++ if False:
 the question for an answer not charged in a published number
 - whole = moved * _question_cost(law, alpha) + most
 + whole = most

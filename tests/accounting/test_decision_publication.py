@@ -115,6 +115,20 @@ def test_where_another_may_lead_a_winner_counts_as_what_it_costs_any_votes() -> 
     assert float(_costs(law, tied, "replaced", ALPHA).at(0)) == pytest.approx(ALPHA * zcdp(law, "replaced"))
 
 
+@pytest.mark.parametrize("threshold", [1499.0, 9e3])
+def test_no_bound_grows_with_more_voters_than_a_sum_looks_at(threshold: float) -> None:
+    """Little noise on the threshold: voters who leave the leader make answers rare, and others bring them."""
+    law = rf.ConfidentWinner(40.0, threshold, threshold_sigma=1.0)
+    costs = _costs(law, [[1500, 10, 0]], "replaced", 1.5)
+    assert float(costs.at(costs.voters)) == float(costs.at(costs.voters + 9999))
+
+
+def test_costs_that_floats_do_not_hold_are_those_of_any_votes() -> None:
+    law, order = rf.NoisyWinner(0.1), 100.0
+    exact = float(decision_rdp(law, [[5, 5]], neighbours="replaced", orders=[order]).worst)
+    assert 100 < exact <= float(_costs(law, [[5, 5]], "replaced", order).at(0))
+
+
 def test_only_so_many_queries_count_as_a_person_takes_part_in() -> None:
     for law in (SIGN, WINNERS[0]):
         votes = float64([15.0, -3.0, 40.0]) if law is SIGN else float64(COUNTS)

@@ -52,6 +52,7 @@ from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 _NODES_PER_VOTER = 128  # of the tables of costs
 _MOST_NODES = 1 << 20
 _SUREST = 30.0  # outcomes with a larger score count as if they had this one
+_OVERFLOW = 700.0  # logarithms beyond are those of numbers that floats do not hold
 _LARGEST = 1e100  # order and costs: products of larger ones overflow
 _FARTHEST = 32.0  # sigma: beyond, how a divergence curves is not known
 _COMPUTED = 1e-9  # how far the logarithm of the sum may be off, with the voter and without
@@ -155,7 +156,7 @@ def check_gain(
     beta, most = _smoothness(law, cost), alpha * moved * _winner_zcdp(law, neighbours)
     total = smooth_cost(_reference(law, moved, neighbours, alpha), moved, beta, most)
     margin = -float(torch.special.ndtri(torch.tensor(failure_probability, dtype=torch.float64)))
-    total *= math.exp(min(700.0, margin * beta / math.sqrt(2 * cost)))
+    total *= math.exp(min(_OVERFLOW, margin * beta / math.sqrt(2 * cost)))
     whole = moved * _question_cost(law, alpha) + min(most, total) + alpha * cost
     found = float(epsilon_from_rdp(torch.tensor([alpha]).double(), torch.tensor([whole]).double(), delta))
     promise = loss_of_any(law, moved, neighbours).epsilon(delta)
@@ -248,12 +249,14 @@ def _of_chances(
         table = _sign_table(shifts[0], alpha, spacing).clamp(max=one)
         # a pair of neighbours is seen from both ends, one of which is a voter closer
         return Costs(lambda voters: table[(places[0] - own * (voters + 1)).clamp(min=0)], repeats, farthest)
-    if isinstance(law, ConfidentWinner):  # answers become likelier for longer
-        rarest = max(0.0, law.threshold - float(leading[:, 0].min()))
-        farthest += math.ceil(rarest + _CERTAIN * law.threshold_sigma)
+    if isinstance(law, ConfidentWinner):  # until nobody need leave the leader and an answer is certain
+        rarest = law.threshold - float(leading[:, 0].min()) + _CERTAIN * law.threshold_sigma
+        farthest = max(int(places.max()) // own_behind + 1, math.ceil(rarest))
+    if (alpha - 1) * one > _OVERFLOW:
+        return Costs(lambda voters: torch.full_like(t[0], one), repeats, 0)
     tables = _tables(shifts, alpha, spacing, _is_logistic(law))
     beside = {"replaced": 1, "added": 0}[neighbours]  # candidates whose counts move with the leader's
-    largest = math.expm1(min(700.0, (alpha - 1) * one))
+    largest = math.expm1((alpha - 1) * one)
     top, lead = leading[:, 0], leading[:, 0] - leading[:, 1]
 
     def excess(left: int, others: int) -> Tensor:
