@@ -1120,6 +1120,9 @@ a sampler of one process's share taken for one of all
 +     if False:
 
 @ src/ringfence/training/engine/units.py: training/engine/units
+people's records said to be protected one by one
+-             return "unit with all its rows"
++             return "record"
 every row of a person in every step
 -         if len(own) <= most:
 +         if True:

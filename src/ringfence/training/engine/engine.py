@@ -144,7 +144,7 @@ class PrivacyEngine:
         if not self.units.are_rows and (fisher_every or auxiliary_batches):
             raise ValueError(
                 "fisher_every and auxiliary_batches must be 0 with transform or units, got "
-                f"{fisher_every} and {auxiliary_batches}"
+                f"{fisher_every} and {auxiliary_batches}: they are measured for single rows, not for units"
             )
         if micro_batch_size is not None:
             checks.count("micro_batch_size", micro_batch_size, at_least=1)

@@ -356,7 +356,7 @@ class TrainingRun:
         """Returns what training has cost so far, and what may be said about it."""
         numbers = self.account.steps * self.gradients.size * self.plan.secure
         claim = self.account.privacy_loss().drawn_securely(numbers).guarantee(delta)
-        return replace(claim, assumptions=self.assumptions)
+        return replace(claim.about(self.plan.units.name), assumptions=self.assumptions)
 
     def planned_cost(self, steps: int) -> PrivacyLoss:
         """Returns what this number of further steps will cost, whatever the data."""
