@@ -1120,10 +1120,16 @@ every process takes every example
 + everyone
 @ src/ringfence/training/engine/batches.py: training/engine/batches
 a loader of some examples taken for one of all
-- if not isinstance(loader.sampler, DistributedSampler) and len(loader.sampler) != count:
+- if len(loader.sampler) != count:
 + if False:
+a sampler of one process's share taken for one of all
+-     if isinstance(loader.sampler, DistributedSampler):
++     if False:
 
 @ src/ringfence/training/engine/units.py: training/engine/units
+people's records said to be protected one by one
+-             return "unit with all its rows"
++             return "record"
 every row of a person in every step
 -         if len(own) <= most:
 +         if True:
@@ -1159,6 +1165,10 @@ a fork that writes the files of a run
 a copy of an engine
 -     __reduce__ = Noise.__reduce__
 
+@ src/ringfence/training/engine/run.py: training/engine/engine
+a penalty on parameters dropped in silence
+-         self._refuse_penalties()
++         pass
 @ src/ringfence/training/engine/run.py: training/engine/layers
 a frozen normalisation thawed by train()
 -             layer.eval()

@@ -71,6 +71,7 @@ class PerInstance:
     steps: int
     failure_probability: float = 0.0
     change: str = ADDED_OR_REMOVED
+    unit: str = "record"
 
     @property
     def statement(self) -> str:
@@ -84,9 +85,10 @@ class PerInstance:
             else ""
         )
         return (
-            f"Ex-post, this dataset and this trajectory: for each single record {self.change}, the realised "
-            f"privacy loss of {_releases(self.steps)} is at most {rounded_up(self.ex_post_epsilon)}, except "
-            f"with probability {self.delta:.3g} over the run, provided that delta was fixed beforehand, as "
+            f"Ex-post, this dataset and this trajectory: for each single {self.unit} {self.change}, the "
+            f"realised privacy loss of {_releases(self.steps)} is at most "
+            f"{rounded_up(self.ex_post_epsilon)}, except with probability {self.delta:.3g} over the run, "
+            "provided that delta was fixed beforehand, as "
             f"the Rényi orders of an account are.{estimated} This holds also when theta depends on earlier "
             "releases. It speaks of everything that was released together, not of something that is computed "
             "from it afterwards. It is not a differential privacy guarantee, neither for other datasets nor "
@@ -109,9 +111,9 @@ class PerInstance:
                 "depends on earlier releases, as in training, it is an estimate and not a guarantee."
             )
         neighbour = (
-            "plus or minus any one record"
+            f"plus or minus any one {self.unit}"
             if self.change == ADDED_OR_REMOVED
-            else f"and any one record {self.change}"
+            else f"and any one {self.unit} {self.change}"
         )
         return (
             f"Per-instance (epsilon, delta): with this dataset, and with it {neighbour}, "
@@ -126,7 +128,8 @@ class Guarantee:
 
     ``epsilon`` is the promise: ordinary (epsilon, delta)-differential privacy, for every dataset. Printing a
     claim prints it and nothing else. ``per_instance`` holds the numbers that are computed from the data and
-    must not be published. ``assumptions`` are sentences about what the promise takes for granted.
+    must not be published. ``assumptions`` are sentences about what the promise takes for granted, and
+    ``unit`` says what is protected, if it is more than a record.
 
     ``mu``, ``advantage``, ``true_positive_rate`` and ``trade_off`` say the promise in the words of attacks.
     Like it they hold for every dataset and every single record added or removed, against an attacker who
@@ -150,6 +153,7 @@ class Guarantee:
     loss: "PrivacyLoss" = field(repr=False)  # the releases that the claim is about
     assumptions: tuple[str, ...] = ()
     change: str = ADDED_OR_REMOVED  # what makes datasets neighbours: a single record is this
+    unit: str = "record"  # or what else is added, such as "unit with all its rows"
 
     if not TYPE_CHECKING:
 
@@ -202,6 +206,17 @@ class Guarantee:
         epsilon, proof = min(((own.epsilon, own.proof), *proofs))
         return replace(self, per_instance=replace(own, epsilon=epsilon, proof=proof))
 
+    def about(self, unit: str) -> "Guarantee":
+        """The same claim about units that are more than a record.
+
+        >>> import ringfence as rf
+        >>> account = rf.PerInstanceAccountant(rf.Gaussian(1.0), sensitivity=0.1)
+        >>> account.step([0.0])
+        >>> account.guarantee(delta=1e-5).about("person with all her records").statement[118:158]
+        'every single person with all her records'
+        """
+        return replace(self, unit=unit, per_instance=replace(self.per_instance, unit=unit))
+
     def as_dict(self) -> dict[str, Any]:
         """The numbers as plain data; those under ``per_instance`` are sensitive."""
         return {
@@ -209,6 +224,7 @@ class Guarantee:
             "delta": self.delta,
             "steps": self.steps,
             "change": self.change,
+            "unit": self.unit,
             "assumptions": self.assumptions,
             "mu": self.mu,
             "advantage": self.advantage,
@@ -219,14 +235,15 @@ class Guarantee:
     @property
     def statement(self) -> str:
         """The promise in plain English, and what it takes for granted. It may be published."""
+        kind = self.unit.split()[0]
         found = rounded_up(min(100.0, 100 * self.true_positive_rate(1e-3)))
         promise = (
             f"Differential privacy, every dataset: {_releases(self.steps, 'satisfies', 'satisfy')} "
             f"({rounded_up(self.epsilon)}, {self.delta:.3g})-differential privacy for every "
-            f"dataset and every single record {self.change}, provided the number of releases, the noise, "
-            "the bound and the sensitivity were not chosen by looking at the data. "
-            f"An attacker who tries to tell from {_releases(self.steps)} whether a given record is in the "
-            f"data, and accepts one false alarm in 1,000, finds at most {found} % of the records that are. "
+            f"dataset and every single {self.unit} {self.change}, provided the number of releases, the "
+            "noise, the bound and the sensitivity were not chosen by looking at the data. "
+            f"An attacker who tries to tell from {_releases(self.steps)} whether a given {kind} is in the "
+            f"data, and accepts one false alarm in 1,000, finds at most {found} % of the {kind}s that are. "
             "These numbers do not depend on the data and may be published."
         )
         return "\n\n".join(

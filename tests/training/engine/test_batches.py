@@ -14,6 +14,7 @@ from torch.utils.data import (
     TensorDataset,
     WeightedRandomSampler,
 )
+from torch.utils.data.distributed import DistributedSampler
 
 import ringfence as rf
 from ringfence.noise import Noise
@@ -102,13 +103,14 @@ class _Unsized(Dataset[int]):
 
 LOADERS = [
     ([1, 2], "loader must be a torch.utils.data.DataLoader, got list"),
-    (DataLoader(_Stream()), "dataset of known size, got _Stream"),
+    (DataLoader(_Stream()), r"got _Stream: the sampling rate of a stream \(IterableDataset\)"),
     (DataLoader(_Unsized(), sampler=range(3)), "dataset of known size, got _Unsized"),
     (DataLoader(TensorDataset(torch.zeros(0))), "at least one example"),
     (DataLoader(DATA, batch_size=None), "must have a batch_size"),
     (DataLoader(DATA, batch_size=3, drop_last=True), "must have drop_last=False, got True"),
     (DataLoader(DATA, sampler=WeightedRandomSampler([1.0] * 20, 20)), "with WeightedRandomSampler, which"),
     (DataLoader(DATA, sampler=RandomSampler(DATA, replacement=True)), "with RandomSampler, which would be"),
+    (DataLoader(DATA, sampler=DistributedSampler(DATA, 2, 0)), "must not have a DistributedSampler"),
     (DataLoader(DATA, sampler=SequentialSampler(range(5))), "draws 5 of its 20 .* torch.utils.data.Subset"),
 ]
 

@@ -95,7 +95,27 @@ def test_every_row_of_a_large_unit_comes_in_turn() -> None:
     rows = [run.engine.run.plan.units.rows((0,), step) for step in range(7)]
     assert rows[:3] == [[0, 1, 2], [3, 4, 5], [6, 0, 1]]
     assert sorted(row for some in rows for row in some) == sorted([*range(7)] * 3)
-    assert "one unit and all its rows" in run.train(1).engine.guarantee(1e-5).statement
+
+
+@pytest.mark.parametrize(
+    ("settings", "unit"),
+    [
+        ({"units": PEOPLE, "rows_per_unit": 2}, "unit with all its rows"),
+        ({"augmentations": 2, "transform": shifted}, "example with all its augmentations"),
+        ({}, "record"),
+    ],
+)
+def test_every_sentence_is_about_units(settings: dict[str, Any], unit: str) -> None:
+    claim = Run(**settings).train(1).engine.guarantee(1e-5)
+    kind = unit.split()[0]
+    assert f"and every single {unit} added or removed" in claim.statement
+    assert f"whether a given {kind} is in the data" in claim.statement
+    assert f"each single {unit} added or removed" in claim.per_instance.statement
+    assert f"plus or minus any one {unit}" in claim.per_instance.statement
+    assert claim.as_dict()["unit"] == claim.as_dict()["per_instance"]["unit"] == unit
+    promise = claim.statement.split("Assumed")[0]
+    assert unit == "record" or "record" not in promise
+    assert ("units names the unit" in claim.statement) == ("units" in settings)
 
 
 def test_units_are_what_is_sampled_and_what_the_divisor_counts() -> None:

@@ -289,8 +289,8 @@ def checked_loader(loader: object) -> tuple[DataLoader[Any], int, int]:
         count = None
     if count is None:
         raise ValueError(
-            f"loader must have a dataset of known size, got {type(loader.dataset).__name__}: "
-            "the sampling rate of a stream is not known"
+            f"loader must have a dataset of known size, got {type(loader.dataset).__name__}: the sampling "
+            "rate of a stream (IterableDataset) is not known; give it a dataset with __len__ and __getitem__"
         )
     if count == 0:
         raise ValueError("loader must have at least one example, got none")
@@ -301,13 +301,19 @@ def checked_loader(loader: object) -> tuple[DataLoader[Any], int, int]:
             "loader must have drop_last=False, got True: a private step leaves out no example because of its "
             "place in an epoch"
         )
-    usual = (SequentialSampler, RandomSampler, DistributedSampler)
-    if not isinstance(loader.sampler, usual) or getattr(loader.sampler, "replacement", False):
+    if isinstance(loader.sampler, DistributedSampler):
+        raise ValueError(
+            "loader must not have a DistributedSampler: every process takes its share of each step "
+            "by itself. Leave the sampler out, and give the batch_size of all processes together"
+        )
+    if not isinstance(loader.sampler, (SequentialSampler, RandomSampler)) or getattr(
+        loader.sampler, "replacement", False
+    ):
         raise ValueError(
             f"loader draws its examples with {type(loader.sampler).__name__}, which would be replaced: "
             "use shuffle=True or False"
         )
-    if not isinstance(loader.sampler, DistributedSampler) and len(loader.sampler) != count:
+    if len(loader.sampler) != count:
         raise ValueError(
             f"loader draws {len(loader.sampler)} of its {count} examples, and private steps draw from all: "
             "give it a torch.utils.data.Subset"

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from os import PathLike
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ from ringfence.training import distributed
 from ringfence.training.assumptions import assumptions, refuse_secure
 from ringfence.training.clipping import Clip
 from ringfence.training.engine.batches import RunPlan
+from ringfence.training.engine.opacus_words import missing, says_what_to_write
 from ringfence.training.engine.run import (
     PrivateLoader,
     PrivateModule,
@@ -102,6 +103,7 @@ class PrivacyEngine:
     (1, 1)
     """
 
+    @says_what_to_write
     def __init__(
         self,
         mechanism: Mechanism,
@@ -142,7 +144,7 @@ class PrivacyEngine:
         if not self.units.are_rows and (fisher_every or auxiliary_batches):
             raise ValueError(
                 "fisher_every and auxiliary_batches must be 0 with transform or units, got "
-                f"{fisher_every} and {auxiliary_batches}"
+                f"{fisher_every} and {auxiliary_batches}: they are measured for single rows, not for units"
             )
         if micro_batch_size is not None:
             checks.count("micro_batch_size", micro_batch_size, at_least=1)
@@ -166,10 +168,12 @@ class PrivacyEngine:
         self._run: TrainingRun | None = None
         self.planned_steps: int | None = None  # after how many steps the target is spent
 
+    @says_what_to_write
     def make_private(self, model: nn.Module, optimizer: Optimizer, loader: DataLoader[Any]) -> Private:
         """Returns the three objects for the loop. Everything is checked here, before anything is released."""
         return self._start(model, optimizer, loader)
 
+    @says_what_to_write
     def make_private_with_epsilon(
         self,
         model: nn.Module,
@@ -326,6 +330,11 @@ class PrivacyEngine:
         """Closes the files of ``save`` and ``load``, so that another engine may have them."""
         if self._run is not None:
             self.run.close()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing("PrivacyEngine", name)
 
     __reduce__ = Noise.__reduce__
 

@@ -120,6 +120,7 @@ class TrainingRun:
         self._batch: tuple[MicroBatch, Any] | None = None  # what the loader handed out last
         self._output: tuple[Inputs, Any] | None = None  # what the model made of that batch
         self._real: Tensor | None = None  # which rows of its inputs are real, where some are filled up
+        self._before: list[tuple[Tensor | None, int]] = []  # gradients of parameters before the loss
         self._losses: list[tuple[float, int]] = []  # mean loss and number of examples of each micro-batch
         if self.fisher is not None:
             self.fisher.forget()
@@ -146,6 +147,7 @@ class TrainingRun:
             raise ValueError("the model was called twice for one batch: an example may count only once")
         batch, _ = self._batch
         self._require_due(batch)
+        self._before = [(p.grad, _version(p.grad)) for p in self.gradients.parameters.values()]
         args, kwargs = inputs
         units = self.plan.units
         count = len(units.rows(batch.indices, batch.step)) * units.augmentations
@@ -199,6 +201,7 @@ class TrainingRun:
         (batch, values), (inputs, outputs) = self._batch, self._output
         if all(output.grad is None for output in tree_leaves(outputs)):
             raise ValueError("optimizer.step() needs a gradient: call loss.backward() first")
+        self._refuse_penalties()
         is_mean, count = self.plan.loss_reduction == "mean", len(batch.indices)
         if is_mean and count > largest_batch(self.plan.batches.batch_size):
             raise ValueError(f"a mean over {count} examples is not charged for: use loss_reduction='sum'")
@@ -216,6 +219,17 @@ class TrainingRun:
         cotangents = tree_map(lambda each: self._of_units(each, len(first_input(inputs))), cotangents)
         with self._seeded(batch, inputs):
             return batch, self.gradients.clipped_sum(inputs, cotangents, self.plan.clip, dtype)
+
+    def _refuse_penalties(self) -> None:
+        """Raises a ValueError where the loss in the loop also depends on the parameters themselves."""
+        for (name, p), (before, version) in zip(self.gradients.parameters.items(), self._before, strict=True):
+            untouched = p.grad is None or (p.grad is before and _version(before) == version)
+            if not untouched and bool(p.grad.any()):  # type: ignore[union-attr]
+                raise ValueError(
+                    f"the loss in the loop has a gradient by {name} that does not go through the model's "
+                    "outputs, such as that of a penalty on parameters: nothing was released. Use the "
+                    "optimizer's weight_decay, or move the parameters after optimizer.step()"
+                )
 
     def _of_units(self, cotangents: Tensor, rows: int) -> Tensor:
         """The cotangents of all rows, 0 for those that fill up, so that those of a unit add up to a mean."""
@@ -342,7 +356,7 @@ class TrainingRun:
         """Returns what training has cost so far, and what may be said about it."""
         numbers = self.account.steps * self.gradients.size * self.plan.secure
         claim = self.account.privacy_loss().drawn_securely(numbers).guarantee(delta)
-        return replace(claim, assumptions=self.assumptions)
+        return replace(claim.about(self.plan.units.name), assumptions=self.assumptions)
 
     def planned_cost(self, steps: int) -> PrivacyLoss:
         """Returns what this number of further steps will cost, whatever the data."""
@@ -628,6 +642,11 @@ def _targets(values: Any) -> Tensor:
             f"with loss, the loader must give pairs (inputs, targets), got {type(values).__name__}"
         )
     return values[1]
+
+
+def _version(value: Tensor | None) -> int:
+    """How often a tensor was written to."""
+    return 0 if value is None else value._version
 
 
 def _laid_out(value: Tensor, parameter: Tensor) -> Tensor:

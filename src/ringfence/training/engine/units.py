@@ -60,6 +60,13 @@ class Units:
         return self.augmentations if self.rows_per_unit is None else self.rows_per_unit
 
     @property
+    def name(self) -> str:
+        """What every claim is about, in words."""
+        if self.units is not None:
+            return "unit with all its rows"
+        return "record" if self.transform is None else "example with all its augmentations"
+
+    @property
     def are_rows(self) -> bool:
         """Whether each row of the dataset is a unit that the model sees as it is."""
         return self.units is None and self.transform is None
