@@ -18,7 +18,7 @@ import torch
 
 import ringfence as rf
 from ringfence.releases import ballots
-from ringfence.releases.cells import UNITS, public_cells, sums_in
+from ringfence.releases.cells import UNITS, Clamped, public_cells, sums_in
 from ringfence.releases.reader import engine_table, open_rows
 from tests import postgresql
 
@@ -191,8 +191,8 @@ def test_means(data: Any, person: str | None) -> None:
     def sums(rows_of: Any) -> tuple[list[int], list[int]]:
         with open_rows(rows_of) as rows:
             cells = public_cells(rows, ["ward"], {"ward": WARDS})
-            people, units = sums_in(rows, cells, "euros", (-100.0, 100.0), person, 8)
-        return people.tolist(), units.tolist()
+            people, units = sums_in(rows, cells, [Clamped("euros", -100.0, 100.0, 0.0, 100.0)], person, 8)
+        return people.tolist(), units.flatten().tolist()
 
     people, units = sums(data)
     assert (people, units) == sums(ARROW)

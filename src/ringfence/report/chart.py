@@ -31,6 +31,7 @@ class Line:
     dashed: bool = False
     points: bool = False  # draw markers, without a line between them
     bars: bool = False  # draw bars from 0; low and high are then the ends of whiskers
+    hatched: bool = False  # draw bars as hatched frames: what is not shown
     in_legend: bool = True
 
     def __post_init__(self) -> None:

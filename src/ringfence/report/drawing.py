@@ -5,6 +5,7 @@ import math
 import re
 import textwrap
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -31,7 +32,7 @@ _BAR = 0.75  # opacity of bars
 _UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # in XML
 
 
-def save_chart(chart: Chart, folder: Path) -> list[Path]:
+def save_chart(chart: Chart, folder: Path, kinds: Sequence[str] = ("png", "pdf")) -> list[Path]:
     """Writes NAME.png and NAME.pdf of a chart, the same bytes each time, to a folder that is made if missing.
 
     >>> from tempfile import TemporaryDirectory
@@ -46,10 +47,11 @@ def save_chart(chart: Chart, folder: Path) -> list[Path]:
         raise ValueError(f"name must be a file name without a folder, got {name!r}")
     figure = paper_figure(chart)
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{name}.png", folder / f"{name}.pdf"]
-    for path, undated in zip(paths, (("Software",), ("CreationDate", "Producer", "Creator")), strict=True):
+    undated = {"png": ("Software",), "pdf": ("CreationDate", "Producer", "Creator")}
+    paths = [folder / f"{name}.{kind}" for kind in kinds]
+    for path, kind in zip(paths, kinds, strict=True):
         with replacing(path, mode=AS_THE_SYSTEM_SAYS) as file:
-            figure.savefig(file, format=path.suffix[1:], dpi=200, metadata=dict.fromkeys(undated))
+            figure.savefig(file, format=kind, dpi=200, metadata=dict.fromkeys(undated[kind]))
     return paths
 
 
@@ -248,12 +250,15 @@ def _bars(place: "Axes", panel: Panel, line: Line, look: Look) -> Any:
     xs, ys = _drawn(panel, line)
     there = [row for row, y in enumerate(ys) if not math.isnan(y)]
     x, y = [xs[row] for row in there], [ys[row] for row in there]
-    place.bar(x, y, color=look.color, alpha=_BAR, width=0.8)
+    style: dict[str, Any] = {"color": look.color, "alpha": _BAR}
+    if line.hatched:
+        style = {"facecolor": "none", "edgecolor": look.color, "hatch": "////", "linewidth": 0.6}
+    place.bar(x, y, width=0.8, **style)
     if line.low is not None and line.high is not None:
         below = [ys[row] - line.low[row] for row in there]
         above = [line.high[row] - ys[row] for row in there]
         place.errorbar(x, y, (below, above), fmt="none", ecolor="#1a1a1a", elinewidth=1.0, capsize=2.5)
-    return Patch(color=look.color, alpha=_BAR)
+    return Patch(**style)
 
 
 def _axes(place: "Axes", panel: Panel) -> None:
@@ -270,6 +275,8 @@ def _axes(place: "Axes", panel: Panel) -> None:
         ends = [end for end in (*place.dataLim.intervaly, *panel.y_also, 0.0) if math.isfinite(end)]
         if min(ends) < max(ends):
             place.set_ylim(1.05 * min(ends), 1.05 * max(ends))
+    if not panel.y_log and max(map(abs, place.get_ylim())) >= 1000:
+        place.yaxis.set_major_formatter(lambda tick, _: f"{tick:,.10g}")
     if panel.x_names:
         place.set_xticks(range(len(panel.x_names)), [_plain(name) for name in panel.x_names])
         place.set_xlim(-0.6, len(panel.x_names) - 0.4)
