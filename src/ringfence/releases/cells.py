@@ -226,7 +226,9 @@ def _binned(rows: Rows, name: str, edges: Iterable[Any]) -> "tuple[ir.Value, lis
     given = list(edges)
     dates = any(isinstance(edge, date | str) for edge in given)
     own = f"an edge of the bins of column {name!r}"
-    ends = [_moment(own, edge) if dates else checks.number(own, edge, checks.real) for edge in given]
+    ends: list[Any] = [
+        _moment(own, edge) if dates else checks.number(own, edge, checks.real) for edge in given
+    ]
     if len(ends) < 2 or any(a >= b for a, b in itertools.pairwise(ends)):
         raise ValueError(f"bins of column {name!r} must be two or more rising edges, got {given}")
     value = rows.moments("bins", name) if dates else rows.numbers("bins", name)

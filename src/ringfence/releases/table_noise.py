@@ -157,7 +157,7 @@ def count_noise(budget: Budget, kind: NoiseKind, at_most: int) -> TableNoise:
 
 @dataclass(frozen=True)
 class FineNoise:
-    """Noise of numbers that are multiples of 1 / ``units``, on a grid so fine that it may be taken for smooth.
+    """Noise of multiples of 1 / ``units``, on a grid so fine that it may be taken for smooth.
 
     ``scale`` is the standard deviation of Gaussian noise, or the scale of Laplace noise.
 
