@@ -230,7 +230,7 @@ class Release:
 
     ``values`` and ``errors`` are frames of the kind that came in: what is released, and its standard errors
     or chances of being wrong. Where ``errors_are_sensitive`` they are computed from the private data: no
-    file but account.json has them. ``account`` is the cost of the release and sensitive, ``statement`` has
+    file but account.json, in a private folder, has them. ``account`` is the cost of the release and sensitive, ``statement`` has
     the words for it. ``columns`` and ``error_columns`` are the same tables as plain data: ``keys`` tell the
     rows apart, and a number that is not shown is None; ``hidden`` is what is printed in its place. ``like``
     makes a frame of columns. ``private`` are sentences for the owner of the data, which no file has.
@@ -306,7 +306,7 @@ class Release:
         return _write_csv(Path(path), [tuple(self.table), *zip(*columns, strict=True)])
 
     def wide_to_csv(self, path: str | Path) -> Path:
-        """Writes what was released as a cross-table of its two key columns: the first down, the second across.
+        """Writes what was released as a cross-table: the first key column down, the second across.
 
         >>> import numpy as np
         >>> import ringfence as rf
@@ -341,10 +341,7 @@ class Release:
         from ringfence.report.page import write_report
 
         folder, own = Path(folder), None if private is None else Path(private)
-        if own is not None:
-            public, hidden = folder.resolve(), own.resolve()
-            if public in (hidden, *hidden.parents) or hidden in public.parents:
-                raise ValueError(f"private must be a folder apart from {str(folder)!r}, got {str(private)!r}")
+        check_apart(folder, own)
         with ExitStack() as folders:
             beside = folders.enter_context(new_folder(folder))
             files = [
@@ -401,6 +398,19 @@ class Release:
         more = len(every) - _MOST_PRINTED
         lines += [f"... and {more:,} rows more"] if more > 0 else []
         return "\n".join((*lines, "", self.statement.public))
+
+
+def check_apart(folder: Path, private: Path | None) -> None:
+    """Refuses a private folder that is the public one, in it, or around it.
+
+    >>> check_apart(Path("release"), Path("release/private"))
+    Traceback (most recent call last):
+    ValueError: private must be a folder apart from 'release', got 'release/private'
+    """
+    if private is not None:
+        public, hidden = folder.resolve(), private.resolve()
+        if public in (hidden, *hidden.parents) or hidden in public.parents:
+            raise ValueError(f"private must be a folder apart from {str(folder)!r}, got {str(private)!r}")
 
 
 def _no_formula(text: str) -> str:

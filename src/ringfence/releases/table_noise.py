@@ -30,6 +30,8 @@ _ROUNDED = 1 + 1e-10  # what accounts add for rounding
 _SMOOTH = 2.0**-10  # deviations that the grid of fine noise may take from an interval
 _WIDER = 1 + 1e-3  # than the largest deviations that were found
 _RATIOS, _KNOTS, _KNOT = 16, 1 << 14, 0.05  # of two scales, at which a tail is taken; and of its integral
+_SUMMED = 40.0  # deviations to either side, within which the law of a sum is computed
+_MOST_SUMMED = 1 << 22  # points of that law
 _GAIN = 0.999  # of the scale: less than that is not looked for
 
 
@@ -65,6 +67,12 @@ class GaussianNoise:
     def half_width(self, coverage: float) -> float:
         """How far a released number is from the true one, except with the chance 1 - ``coverage``."""
         return self.sigma * NormalDist().inv_cdf(0.5 + 0.5 * coverage) + self.step / 2
+
+    def chances(self, points: Tensor) -> Tensor:
+        """The chances that a released number is so far above the true one, at whole numbers."""
+        ends = (points.unsqueeze(0) + torch.tensor([[-0.5], [0.5]])) / self.sigma
+        low, high = torch.special.ndtr(-ends.abs())
+        return torch.where(points == 0, 1 - low - high, (high - low).abs())
 
     def law(self, threshold: int | None) -> Mechanism:
         """The law of a number that is not shown below the threshold."""
@@ -118,6 +126,10 @@ class LaplaceNoise:
         beyond = self.scale * (math.log(2 / (1 + self.ratio)) - math.log1p(-coverage)) - 1
         return float(max(0, math.ceil(beyond)))
 
+    def chances(self, points: Tensor) -> Tensor:
+        """The chances that a released number is so far above the true one, at whole numbers."""
+        return -math.expm1(-1 / self.scale) / (1 + self.ratio) * torch.exp(-points.abs() / self.scale)
+
     def law(self, threshold: int | None) -> Mechanism:
         """The law of a number that is not shown below the threshold."""
         return Laplace.of_scale(self.scale, math.inf if threshold is None else (threshold - 1.0, math.inf))
@@ -153,6 +165,29 @@ def count_noise(budget: Budget, kind: NoiseKind, at_most: int) -> TableNoise:
         if is_better(budget, kind, laplace.scale, laplace.error, sigma):
             return laplace
     return GaussianNoise.of(sigma)
+
+
+@cache
+def half_width_of_sum(noise: TableNoise, coverage: float, numbers: int) -> float:
+    """How far a sum of so many released numbers is from the true one, except with 1 - ``coverage``.
+
+    The law of the sum is the power of a Fourier transform.
+
+    >>> [half_width_of_sum(LaplaceNoise(1.0), 0.95, numbers) for numbers in (1, 4)]
+    [3.0, 5.0]
+    """
+    if numbers == 1:
+        return noise.half_width(coverage)
+    far = math.ceil(_SUMMED * noise.error * math.sqrt(numbers))
+    if 2 * far > _MOST_SUMMED:
+        rounded = (noise.step or 1.0) / 2 * numbers
+        smooth = laplace_deviations(coverage, numbers - 1)  # more than those of Gaussian noise
+        return smooth * noise.deviation * math.sqrt(numbers) + rounded
+    points = torch.arange(-far, far, dtype=torch.float64)
+    law = torch.fft.rfft(torch.fft.ifftshift(noise.chances(points))) ** numbers
+    summed = torch.fft.irfft(law, n=2 * far)[:far].clamp(min=0)  # at 0, 1, 2, ...
+    beyond = 2 * summed.flip(0).cumsum(0).flip(0)[1:]
+    return float((beyond > 1 - coverage - 1e-12).sum())
 
 
 @dataclass(frozen=True)
