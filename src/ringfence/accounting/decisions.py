@@ -171,7 +171,7 @@ def decision_profile(
 
     >>> import ringfence as rf
     >>> counts = [[230, 12, 8], [140, 90, 20]]
-    >>> profile = rf.decision_profile(rf.NoisyWinner(20.0), counts, neighbours="replaced")
+    >>> profile = decision_profile(rf.NoisyWinner(20.0), counts, neighbours="replaced")
     >>> round(profile.epsilon(delta=1e-5), 3), profile.proof(delta=1e-5)
     (0.156, 'backward induction')
     """
@@ -197,7 +197,7 @@ def profile_of_pairs(
     at_most: int | None,
     queries: int,
 ) -> PrivacyProfile:
-    """Tight (epsilon, delta) of pairs, which are used up; none costs more in any dataset than the law does."""
+    """Tight (epsilon, delta) of pairs, which are used up; none may cost more than the law does."""
     mu = math.sqrt(2 * zcdp(law, neighbours, at_most) * (at_most or queries))
     proofs: dict[str, Callable[[float], float]] = {
         "Gaussian": lambda epsilon: gaussian_delta(mu, epsilon),

@@ -16,7 +16,7 @@ def non_negative(noisy: Sequence[int]) -> list[int]:
     simplex. What is left over by rounding goes to the first ones. Numbers above 0 alone stay as they are.
 
     >>> non_negative([5, -3, 4, 0]), non_negative([-1, -2])
-    ([3, 0, 3, 0], [0, 0])
+    ([4, 0, 2, 0], [0, 0])
     """
     total, above, many = sum(noisy), 0, 0
     if total <= 0:

@@ -149,6 +149,7 @@ class Series(NamedTuple):
     high: Sequence[float | None] | None = None
     mechanism: str = "rectified"  # whose colour they have
     hatched: bool = False  # stands for what is not shown
+    points: bool = False  # instead of bars
 
     def line(self, rows: Sequence[int], first: int = 0) -> Line:
         """The bars of some rows, at the places ``first``, ``first`` + 1, ...
@@ -163,9 +164,8 @@ class Series(NamedTuple):
             else tuple(math.nan if (end := ends[row]) is None else float(end) for row in rows)
             for ends in self[1:4]
         )
-        return Line(
-            self.name, x, y or (), low, high, mechanism=self.mechanism, bars=True, hatched=self.hatched
-        )
+        look = {"mechanism": self.mechanism, "bars": not self.points, "points": self.points}
+        return Line(self.name, x, y or (), low, high, hatched=self.hatched, **look)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ class Bars:
     y_label: str
     series: Sequence[Series]
     rows: Columns
-    y_from_zero: bool = True
+    y_names: tuple[str, ...] = ()  # what stands at y = 0, 1, ... instead of numbers
 
     @property
     def readable(self) -> bool:
@@ -216,7 +216,8 @@ class Bars:
                     x_label=", ".join(names[apart:]) if named else "row of the table",
                     y_label=self.y_label,
                     lines=tuple(own.line(rows, first=0 if named else 1) for own in self.series),
-                    y_from_zero=self.y_from_zero,
+                    y_from_zero=not self.y_names,
+                    y_names=self.y_names,
                     y_also=tuple(end for end in whiskers if end is not None),
                     x_names=tuple(", ".join(labels[row][apart:]) for row in rows) if named else (),
                 )

@@ -73,7 +73,8 @@ def release_shares(
 
     >>> import ringfence as rf
     >>> from pandas import DataFrame
-    >>> people = DataFrame({"smokes": ["yes", "no", "no", "no"] * 500, "cycles": ["yes", "no", None, "no"] * 500})
+    >>> answers = {"smokes": ["yes", "no", "no", "no"] * 500, "cycles": ["yes", "no", None, "no"] * 500}
+    >>> people = DataFrame(answers)
     >>> shares = rf.release_shares(people, ["smokes", "cycles"], answers=["yes", "no"], epsilon=1.0)
     >>> list(shares.values.columns)
     ['question', 'answer', 'share', 'low', 'high', 'people', 'suppressed']
@@ -141,8 +142,8 @@ def release_shares(
             f"{least} are not shown; the intervals allow for the noise, with a coverage of {coverage:.3g}",
             public="Questions, answers, noise and threshold",
             promises=(
-                "The chance over the noise that a share is shown with an interval that misses the share among "
-                f"the people in the data is at most {1 - coverage:.2g}. The noise of the number of people who "
+                "The chance over the noise that a share is shown with an interval that misses the share "
+                f"among the people in the data is at most {1 - coverage:.2g}. The noise of the number of people who "
                 "answered is part of it.",
             ),
             leaves_out=(
@@ -180,7 +181,9 @@ def question_cells(
         raise ValueError(f"questions must not name the column {question!r}, which by names")
     column = rows.column("questions", question)
     named, edges = (
-        {question: own[name] for name in own if str(name) == question} if isinstance(own, Mapping) else {}
+        {str(name): values for name, values in own.items() if str(name) == question}
+        if isinstance(own, Mapping)
+        else {}
         for own in (domain, bins)
     )
     if answers is not None and not named and not edges:
@@ -212,7 +215,7 @@ def shares_of(noisy: Tensor, used: FineNoise, least: int, coverage: float) -> di
 
     >>> found = shares_of(torch.tensor([[30.0, 70.0]]), FineNoise("Gaussian", 2.0, 1), 9, 0.95)
     >>> [[round(value, 3) for value in found[name]] for name in ("share", "low", "high", "standard_error")]
-    [[0.3, 0.7], [0.27, 0.669], [0.331, 0.73], [0.015, 0.015]]
+    [[0.3, 0.7], [0.269, 0.671], [0.329, 0.731], [0.015, 0.015]]
     """
     answers = noisy.shape[1]
     size = noisy.sum(dim=1, keepdim=True)

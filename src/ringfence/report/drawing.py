@@ -5,7 +5,7 @@ import math
 import re
 import textwrap
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -45,7 +45,11 @@ def save_chart(chart: Chart, folder: Path, kinds: Sequence[str] = ("png", "pdf")
     name = chart.name
     if name != Path(name).name or name in {"", ".", ".."}:
         raise ValueError(f"name must be a file name without a folder, got {name!r}")
-    figure = paper_figure(chart)
+    from matplotlib import rc_context
+
+    texts = [text for panel in chart.panels for text in (panel.title, panel.y_label, *panel.x_names)]
+    with rc_context({"font.family": _fonts([chart.title, *texts])}):
+        figure = paper_figure(chart)
     folder.mkdir(parents=True, exist_ok=True)
     undated = {"png": ("Software",), "pdf": ("CreationDate", "Producer", "Creator")}
     paths = [folder / f"{name}.{kind}" for kind in kinds]
@@ -129,6 +133,28 @@ def _figure(width: float, height: float, layout: Literal["constrained"] | None =
     except ModuleNotFoundError:
         raise ModuleNotFoundError("figures need matplotlib: pip install 'ringfence[report]'") from None
     return Figure(figsize=(width, height), layout=layout)
+
+
+def _fonts(texts: Iterable[str]) -> list[str]:
+    """The families that draw these texts: matplotlib's own, and of those installed what it lacks.
+
+    >>> _fonts(["North", "Zürich"])
+    ['DejaVu Sans']
+    """
+    from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
+
+    families = ["DejaVu Sans"]
+    left = {ord(letter) for text in texts for letter in text if letter.isprintable()}
+    left -= get_font(findfont(FontProperties(family=families))).get_charmap().keys()
+    for entry in fontManager.ttflist if left else ():
+        if entry.style == "normal" and entry.name not in families:
+            found = left & get_font(entry.fname).get_charmap().keys()
+            if found:
+                families.append(entry.name)
+                left -= found
+            if not left:
+                break
+    return families
 
 
 def _svg(figure: "Figure", identifier: str, title: str = "", description: str = "") -> str:
@@ -283,6 +309,9 @@ def _axes(place: "Axes", panel: Panel) -> None:
         place.tick_params(axis="x", labelsize=8)
         for label in place.get_xticklabels():
             label.set(rotation=40, ha="right", rotation_mode="anchor")
+    if panel.y_names:
+        place.set_yticks(range(len(panel.y_names)), [_plain(name) for name in panel.y_names])
+        place.set_ylim(-0.5, len(panel.y_names) - 0.5)
     missing = sum(
         not (math.isnan(x) or math.isnan(y) or (_fits(x, panel.x_log) and _fits(y, panel.y_log)))
         for line in panel.lines
