@@ -15,6 +15,8 @@ from torch import Tensor
 from ringfence.releases.cells import UNITS, Clamped, counts_in, people_in, public_cells, ranks_in, sums_in
 from ringfence.releases.reader import open_rows
 
+HALF = Clamped("x", 0.0, 1.0, 0.5, 0.5)
+
 PEOPLE = pandas.DataFrame(
     {"region": ["n", "s", "n"], "smoker": [True, False, True], "age": [17.9, 18.0, 90.0]}
 )
@@ -58,7 +60,7 @@ def test_rows_without_a_value_are_left_out_or_counted_apart(missing: Any, person
             rows, ["region", "age"], {"region": ["n", "s"]}, {"age": [0, 18, 99]}, (), missing
         )
         people = people_in(rows, cells, person, 1)
-        assert people.tolist() == sums_in(rows, cells, "x", (0, 1), person, 1)[0].tolist()
+        assert people.tolist() == sums_in(rows, cells, [HALF], person, 1)[0].tolist()
     found = dict(zip(zip(*cells.columns.values(), strict=True), people.tolist(), strict=True))
     young, old = "0 to under 18", "18 to 99"
     wanted = {("n", young): 1, ("s", old): 1}
@@ -75,13 +77,13 @@ def test_values_that_are_missing_are_left_out_and_those_that_are_no_numbers_refu
     for person, wanted in ((None, 2), ("id", 2)):
         with open_rows(frame) as rows:
             cells = public_cells(rows, [], missing="drop")
-            assert sums_in(rows, cells, "x", (0, 1), person, 1)[0].tolist() == [wanted]
+            assert sums_in(rows, cells, [HALF], person, 1)[0].tolist() == [wanted]
     bad = frame.assign(x=["1", None, "inf", "0"])
     with (
         open_rows(bad) as rows,
         pytest.raises(ValueError, match="column 'x' has the value 'inf', where a num"),
     ):
-        sums_in(rows, public_cells(rows, [], missing="drop"), "x", (0, 1), None, 1)
+        sums_in(rows, public_cells(rows, [], missing="drop"), [HALF], None, 1)
 
 
 def test_intervals_of_pandas_and_lists_for_one_column() -> None:

@@ -207,6 +207,25 @@ def test_means(data: Any, person: str | None) -> None:
     )
 
 
+@pytest.mark.parametrize("person", [None, "person"])
+def test_shares_sums_and_ranks(data: Any, person: str | None) -> None:
+    """The true numbers of every job are those of Arrow's table."""
+    how: dict[str, Any] = {"domain": {"ward": WARDS}, "person": person, "at_most": 8 if person else 1}
+    jobs: dict[str, Any] = {
+        "counts": lambda rows: rf.release_shares(rows, ["tree", "car"], answers=[1, 0, -1], epsilon=1.0),
+        "units": lambda rows: rf.release_sums(
+            rows, ["euros", "age"], "ward", lower=-9, upper=99, **how, epsilon=1.0
+        ),
+        "people": lambda rows: rf.release_quantiles(
+            rows, "euros", "ward", candidates=range(-50, 51, 5), **how, epsilon=1.0
+        ),
+    }
+    for name, job in jobs.items():
+        found = job(data).account.details[name]
+        assert found == job(ARROW).account.details[name]
+        assert any(map(bool, found))
+
+
 def test_votes(data: Any) -> None:
     votes = rf.release_votes(data, ["tree", "car"], person="name", sigma=1.0)
     wanted = [sum(answer or 0 for answer in MESSY[name]) for name in ("tree", "car")]

@@ -128,7 +128,7 @@ def test_what_depends_on_the_ballots_is_in_the_account_alone(tmp_path: Path) -> 
     ballots = BALLOTS.assign(id=range(80), group="a")
     votes = rf.release_votes(ballots, person="id", ignore=["group"], sigma=17.77)
     assert votes.errors_are_sensitive
-    files = {path.name: path for path in votes.save(tmp_path)}
+    files = {path.name: path for path in votes.save(tmp_path / "v", private=tmp_path / "own")}
     private = json.loads(files["account.json"].read_text())
     assert private["chances_of_error"] == pytest.approx([chance(-50 / 17.77), chance(-40 / 17.77), 0])
     assert private["voters"] == list(range(80))

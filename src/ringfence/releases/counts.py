@@ -172,8 +172,8 @@ def release_counts(
             "threshold",
             promises=(
                 f"Standard errors are those of the noise on whole numbers{exact}",
-                "The chance over the noise that a count is shown with an interval that misses the true one is "
-                f"at most {1 - coverage:.2g}.",
+                "The chance over the noise that a count is shown with an interval that misses the true one "
+                f"is at most {1 - coverage:.2g}.",
             ),
             leaves_out=(
                 "Sampling, non-response and errors in the data are not part of the standard errors.",
@@ -207,8 +207,8 @@ def shown_counts(
     columns = {
         "count": noisy,
         "standard_error": [math.sqrt(numbers) * used.error] * len(noisy),
-        "low": [max(0.0, count - far) for count in noisy],
-        "high": [max(0.0, count + far) for count in noisy],
+        "low": [count - far for count in noisy],
+        "high": [count + far for count in noisy],
     }
     hidden = [threshold is not None and count < threshold for count in noisy]
     return {

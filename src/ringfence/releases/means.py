@@ -240,7 +240,8 @@ def release_sums(
     read = read_sums(data, columns, by, domain, bins, missing, person, at_most, "sum")
     used = fine_noise(budget, noise, read.at_most * len(columns), UNITS)
     promised = used.loss(read.units, read.at_most * len(columns))
-    account = ReleaseAccount(promised, budget.delta, partial(Measured, promised))
+    measured = partial(Measured, promised, (), {"units": read.units.tolist()})
+    account = ReleaseAccount(promised, budget.delta, measured)
     budget.charge(account, "release_sums")
     total = used.draw(budget, read.units, "sums")
     far = used.deviations(coverage) * used.deviation
@@ -295,8 +296,8 @@ def release_sums(
 
 
 _LEFT_OUT = (
-    "Values beyond the limits count as the limits. Sampling, non-response and errors in the data are not part "
-    "of the intervals."
+    "Values beyond the limits count as the limits. Sampling, non-response and errors in the data are not "
+    "part of the intervals."
 )
 
 

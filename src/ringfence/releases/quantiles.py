@@ -243,8 +243,8 @@ class Target:
         not_above = people.cumsum(dim=-1)
         rank = self.level * not_above[..., -1:] + self.shift
         high, low = not_above - people - rank, rank - not_above
-        high[..., 0] = low[..., -1] = -0.0
-        return torch.minimum(-high, -low).clamp(max=0)
+        high[..., 0] = low[..., -1] = 0.0
+        return 0.0 - torch.maximum(high, low).clamp(min=0)
 
     def moves(self, people: Tensor) -> Tensor:
         """The changes of the utilities by one person, (groups, persons, candidates): any one who is added,

@@ -231,8 +231,8 @@ class Release:
 
     ``values`` and ``errors`` are frames of the kind that came in: what is released, and its standard errors
     or chances of being wrong. Where ``errors_are_sensitive`` they are computed from the private data: no
-    file but account.json, in a private folder, has them. ``account`` is the cost of the release and sensitive, ``statement`` has
-    the words for it. ``columns`` and ``error_columns`` are the same tables as plain data: ``keys`` tell the
+    file but account.json, in a private folder, has them. ``account`` is the cost of the release and
+    sensitive, ``statement`` has the words for it. ``columns`` and ``error_columns`` are the same tables as plain data: ``keys`` tell the
     rows apart, and a number that is not shown is None; ``hidden`` is what is printed in its place. ``like``
     makes a frame of columns. ``private`` are sentences for the owner of the data, which no file has.
 
@@ -303,7 +303,7 @@ class Release:
 
         A text that spreadsheets would run has a quote before it.
         """
-        columns = ([_plain(value) for value in values] for values in self.table.values())
+        columns = ([self._cell(name, value) for value in values] for name, values in self.table.items())
         return _write_csv(Path(path), [tuple(self.table), *zip(*columns, strict=True)])
 
     def wide_to_csv(self, path: str | Path) -> Path:
@@ -381,6 +381,11 @@ class Release:
             settings=self.settings,
             versions=(("ringfence", __version__),),
         )
+
+    def _cell(self, name: str, value: Any) -> str:
+        """A value for programs; a decision that was not made is a result, and said in words."""
+        unmade = value is None and name in self.released and "suppressed" not in self.released
+        return self.hidden if unmade else _plain(value)
 
     def _text(self, name: str, value: Any) -> str:
         if value is None:

@@ -107,7 +107,8 @@ def release_shares(
     least = threshold or clear(used, max(sizes))
     flat = torch.cat([people.flatten() for people in counts])
     promised = used.loss(flat, most * len(names))
-    account = ReleaseAccount(promised, budget.delta, partial(Measured, promised))
+    measured = partial(Measured, promised, (), {"counts": flat.tolist()})
+    account = ReleaseAccount(promised, budget.delta, measured)
     budget.charge(account, "release_shares")
     noisy = used.draw(budget, flat * _UNITS, "answers").split([people.numel() for people in counts])
     parts = [
@@ -143,8 +144,8 @@ def release_shares(
             public="Questions, answers, noise and threshold",
             promises=(
                 "The chance over the noise that a share is shown with an interval that misses the share "
-                f"among the people in the data is at most {1 - coverage:.2g}. The noise of the number of people who "
-                "answered is part of it.",
+                f"among the people in the data is at most {1 - coverage:.2g}. The noise of the number of "
+                "people who answered is part of it.",
             ),
             leaves_out=(
                 "Sampling, non-response and errors in the data are not part of the intervals: a share is one "
