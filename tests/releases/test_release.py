@@ -16,7 +16,7 @@ import pytest
 
 import ringfence as rf
 from ringfence.releases.account import Budget, ReleaseAccount
-from ringfence.releases.release import MOST_BARS, Bars, RowsAre, Series, Statement, build_statement
+from ringfence.releases.release import Bars, RowsAre, Series, Statement, build_statement
 from ringfence.report.chart import Chart
 from tests.faults.conditions import no_room_beyond
 from tests.forks import forked
@@ -103,7 +103,7 @@ def test_a_killed_process_leaves_whole_folders(tmp_path: Path) -> None:
     whole = [path for path in tmp_path.iterdir() if path.suffix != ".tmp"]
     assert whole
     for folder in whole:
-        assert len(list(folder.iterdir())) == 6
+        assert len(list(folder.iterdir())) == 4
 
 
 def test_a_spreadsheet_runs_nothing_of_the_table(tmp_path: Path) -> None:

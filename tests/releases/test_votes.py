@@ -158,5 +158,7 @@ def test_the_chart_shows_the_answers_and_nothing_else() -> None:
     votes = rf.release_votes(BALLOTS, sigma=1.0)
     assert_readable(votes.chart())
     (panel,) = votes.chart().panels
-    assert (panel.lines[0].y[0], panel.lines[1].y[1]) == (1.0, -1.0)
+    assert [line.points for line in panel.lines] == [True, True]
+    assert (panel.lines[0].y[1], panel.lines[1].y[0]) == (0.0, 1.0)
+    assert panel.y_names == ("no", "yes")
     assert panel.x_names == ("trees", "cars", "trams")

@@ -477,10 +477,10 @@ def refuse_weights(weights: object) -> None:
     """
     if weights is not None:
         raise ValueError(
-            f"weights must be left out, got {weights if isinstance(weights, str) else type(weights)}: a person "
-            "of weight w moves a count by w, so that the noise depends on the largest weight that anybody may "
-            "have, which must be public. Weighted counts are sums: release_sums(of=the weight, lower=0, "
-            "upper=that limit)"
+            f"weights must be left out, got {weights if isinstance(weights, str) else type(weights)}: a "
+            "person of weight w moves a count by w, so that the noise depends on the largest weight that "
+            "anybody may have, which must be public. Weighted counts are sums: release_sums(of=the weight, "
+            "lower=0, upper=that limit)"
         )
 
 

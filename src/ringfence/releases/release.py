@@ -232,9 +232,10 @@ class Release:
     ``values`` and ``errors`` are frames of the kind that came in: what is released, and its standard errors
     or chances of being wrong. Where ``errors_are_sensitive`` they are computed from the private data: no
     file but account.json, in a private folder, has them. ``account`` is the cost of the release and
-    sensitive, ``statement`` has the words for it. ``columns`` and ``error_columns`` are the same tables as plain data: ``keys`` tell the
-    rows apart, and a number that is not shown is None; ``hidden`` is what is printed in its place. ``like``
-    makes a frame of columns. ``private`` are sentences for the owner of the data, which no file has.
+    sensitive, ``statement`` has the words for it. ``columns`` and ``error_columns`` are the same tables as
+    plain data: ``keys`` tell the rows apart, and a number that is not shown is None; ``hidden`` is what is
+    printed in its place. ``like`` makes a frame of columns. ``private`` are sentences for the owner of the
+    data, which no file has.
 
     >>> import numpy as np
     >>> import ringfence as rf

@@ -165,7 +165,8 @@ def shares_instead(budget: Budget, votes: Votes) -> tuple[str, ...]:
     points = 100 * fine_noise(budget, "auto", many, 1).deviation / math.sqrt(2) / answered
     return (
         f"The shares of yes and no in these {many:,} questions, by release_shares with the same budget, "
-        f"would have a standard error of about {points:.2g} percentage points: they tell more than majorities do.",
+        f"would have a standard error of about {points:.2g} percentage points: they tell more than "
+        "majorities do.",
     )
 
 
