@@ -968,6 +968,7 @@ means say that small groups are never shown
 a person with Laplace noise moves one of the two numbers more than is charged
 - sides = (everybody + units, everybody - units)
 + sides = (everybody + units, everybody - 2 * units)
+@ src/ringfence/releases/means.py: releases/shares_sums_quantiles
 several columns for the price of one
 - laplace_scale(budget, at_most * columns)
 + laplace_scale(budget, at_most)

@@ -79,6 +79,11 @@ def test_one_person_moves_no_utility_by_more_than_half_the_range(level: float, s
     assert float(moves.abs().max()) > 0.9 * level_range(level) / 2
     utility = target.utility(people)
     assert bool((utility.max(dim=-1).values == 0).all())
+    for place in range(7):
+        there = people[:, place] > 0
+        fewer = people[there].clone()
+        fewer[:, place] -= 1
+        assert torch.equal(moves[there, 7 + place], target.utility(fewer) - utility[there])
     scaled = target.law(law).pair(utility.unsqueeze(1), moves)[1]
     assert float(scaled.abs().max()) <= 1 / 3.0 + 1e-9
 
