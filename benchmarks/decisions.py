@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 import ringfence as rf
-from ringfence.accounting.decisions import DecisionLaw, Neighbours
+from ringfence.accounting.decision_publication import publishable_decision_epsilon
+from ringfence.accounting.decisions import DecisionLaw, Neighbours, decision_profile
 
 DELTA, DRAWS = 1e-5, 9
 LEAST_SEEN = 50  # statements that fewer people saw are left out
@@ -33,9 +34,9 @@ def main() -> None:
             account = rf.DecisionAccountant(law, neighbours=neighbours)
             account.step(votes)
             claim = account.guarantee(DELTA)
-            tight = rf.decision_profile(law, votes, neighbours=neighbours).epsilon(DELTA)
+            tight = decision_profile(law, votes, neighbours=neighbours).epsilon(DELTA)
             published = median(
-                rf.publishable_decision_epsilon(
+                publishable_decision_epsilon(
                     law, votes, neighbours=neighbours, delta=DELTA
                 ).per_instance_epsilon
                 for _ in range(DRAWS)
@@ -64,7 +65,7 @@ def _time_of_profiles() -> None:
             rf.DecisionAccountant(law, neighbours=neighbours).step(votes)
 
         def tight(law: DecisionLaw = law, votes: Tensor = votes, neighbours: Neighbours = neighbours) -> None:
-            rf.decision_profile(law, votes, neighbours=neighbours).proofs["backward induction"](1.0)
+            decision_profile(law, votes, neighbours=neighbours).proofs["backward induction"](1.0)
 
         first, second = _seconds(renyi), _seconds(tight)
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -39,7 +39,8 @@ from torch.distributions import Dirichlet, Multinomial
 
 import ringfence as rf
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, epsilon_from_rdp
-from ringfence.accounting.decisions import decision_rdp
+from ringfence.accounting.decision_publication import publishable_decision_epsilon
+from ringfence.accounting.decisions import decision_profile, decision_rdp
 from ringfence.report.chart import Chart, Line, Panel
 from ringfence.report.drawing import save_chart
 
@@ -276,7 +277,7 @@ def measured(law: rf.ConfidentWinner, counts: Tensor, delta: float) -> dict[str,
     total, deviation, exact = authors_release(law, counts, order)
     converted = -math.log(delta) / (order - 1)
     drawn = [
-        rf.publishable_decision_epsilon(
+        publishable_decision_epsilon(
             law, counts, neighbours="replaced", delta=delta, failure_probability=FAILURE
         ).per_instance_epsilon
         for _ in range(DRAWS)
@@ -292,7 +293,7 @@ def measured(law: rf.ConfidentWinner, counts: Tensor, delta: float) -> dict[str,
         TODAY: float(epsilon_from_rdp(AUTHORS_ORDERS, rdp, delta)),
         "ringfence, ex-post (queries may depend on answers)": claim.per_instance.ex_post_epsilon,
         RENYI: claim.per_instance.renyi_epsilon,
-        TIGHT: rf.decision_profile(law, counts, neighbours="replaced").epsilon(delta),
+        TIGHT: decision_profile(law, counts, neighbours="replaced").epsilon(delta),
         PATE_PUBLISHED: total + converted,
         "  where the noise has the deviation": deviation,
         "  at the same settings, priced exactly": exact + converted,
@@ -316,7 +317,7 @@ def chart(law: rf.ConfidentWinner, counts: Tensor, delta: float, found: dict[str
         curves[EVERYBODY].append(claim.epsilon)
         curves[PATE].append(authors_epsilon(theirs[end - 1], delta)[0])
         curves[RENYI].append(claim.per_instance.renyi_epsilon)
-        profile = rf.decision_profile(law, counts[:end], neighbours="replaced")
+        profile = decision_profile(law, counts[:end], neighbours="replaced")
         curves[TIGHT].append(profile.epsilon(delta))
     x = tuple(float(end) for end in ends)
     lines = [

@@ -37,7 +37,8 @@ from torch import Tensor
 
 import ringfence as rf
 from benchmarks.pate import log_q, pate_epsilon
-from ringfence.accounting.decisions import DecisionLaw, Neighbours
+from ringfence.accounting.decision_publication import publishable_decision_epsilon
+from ringfence.accounting.decisions import DecisionLaw, Neighbours, decision_profile
 from ringfence.data.assembly.assembly import assembly_ballots
 from ringfence.numerics.rounding import rounded_up
 from ringfence.report.chart import Chart, Line, Panel
@@ -110,15 +111,13 @@ def statements(law: DecisionLaw, votes: Tensor, neighbours: Neighbours) -> dict[
     claim = account.guarantee(DELTA)
     try:
         drawn = [
-            rf.publishable_decision_epsilon(
-                law, votes, neighbours=neighbours, delta=DELTA
-            ).per_instance_epsilon
+            publishable_decision_epsilon(law, votes, neighbours=neighbours, delta=DELTA).per_instance_epsilon
             for _ in range(DRAWS)
         ]
     except ValueError:  # where the data-independent epsilon is above about 126, there is no such number
         drawn = [math.inf]
     return {
-        TIGHT: rf.decision_profile(law, votes, neighbours=neighbours).epsilon(DELTA),
+        TIGHT: decision_profile(law, votes, neighbours=neighbours).epsilon(DELTA),
         RENYI: claim.per_instance.epsilon,
         PUBLISHABLE: median(drawn),
         DATA_INDEPENDENT: claim.epsilon,

@@ -17,6 +17,7 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, epsilon_from_rdp, gaussian_epsilon
+from ringfence.accounting.decisions import decision_profile
 from ringfence.data.assembly.assembly import assembly_ballots
 
 SIGMA, DELTA = 10.0, 1e-5
@@ -39,7 +40,7 @@ def main() -> None:
         most = float(epsilon_from_rdp(orders, count * worst, DELTA))
         renyi = float(epsilon_from_rdp(orders, count * orders / (2 * SIGMA**2), DELTA))
         least = max(
-            rf.decision_profile(law, [float(place)] * count, neighbours="added").epsilon(DELTA)
+            decision_profile(law, [float(place)] * count, neighbours="added").epsilon(DELTA)
             for place in torch.arange(0, 3.1 * SIGMA, SIGMA / 4)
         )
         gaussian = gaussian_epsilon(math.sqrt(count) / SIGMA, DELTA)
@@ -48,7 +49,7 @@ def main() -> None:
             f"most {most:.3f}, at least {least:.3f}",
             flush=True,
         )
-    own = rf.decision_profile(law, assembly_ballots().sum(dim=0).double(), neighbours="added").epsilon(DELTA)
+    own = decision_profile(law, assembly_ballots().sum(dim=0).double(), neighbours="added").epsilon(DELTA)
     print(f"at the 99 surpluses of the assembly: {own:.3f}")
 
 

@@ -27,7 +27,7 @@ table = rf.release_counts(
 print(table)  # the table, and the sentence that belongs under it
 print(f"\nEach count is off by about {table.errors['standard_error'].max():.1f}.")
 
-files = table.save("release")  # table.csv, statement.txt, chart.png, report.html, and a private account.json
+files = table.save("release")  # what may be published; private="own" writes the account elsewhere
 print("\nWritten:", ", ".join(path.name for path in files))
 print("\nNot to be published:")
 print(table.account.statement)

@@ -26,7 +26,7 @@ print("\nWhat may be published about its cost:", votes.statement.promises[-1])
 
 majority = np.where(ballots.drop(columns="person").sum() > 0, "yes", "no")
 print(f"\n{(votes.values['answer'] == majority).sum()} of 30 answers are those of the majority.")
-files = votes.save("release")  # table.csv, statement.txt, chart.png, report.html, and a private account.json
+files = votes.save("release")  # what may be published; private="own" writes the account elsewhere
 print("Written:", ", ".join(path.name for path in files))
 print("\nNot to be published:")
 print(votes.account.statement)

@@ -603,9 +603,9 @@ the option --out is looked at after training
 
 @ src/ringfence/cli/release.py: cli/release
 a folder is claimed after the release
-- new_folder(out) as beside:
+- new_folder(out) as beside, hidden as apart:
 -         made = job(files, **options)
-+ busy(''), ((made := job(files, **options)) and new_folder(out)) as beside:
++ ((made := job(files, **options)) and new_folder(out)) as beside, hidden as apart:
 chances of error for everybody
 - if not made.errors_are_sensitive:
 + if made.error_columns:
@@ -947,7 +947,7 @@ a person in as many cells as there are
 - filter(own.place < at_most)
 + filter(own.place >= 0)
 values that are not clamped
-- .clip(-UNITS, UNITS))
+- .clip(low, high))
 + )
 people who are told apart by numbers that stand for several of them
 - asked["rounded"] = (who.abs() >= 2.0**53).cast("int32").sum()
@@ -973,11 +973,45 @@ means say that small groups are never shown
 - alone = used.exceeded(threshold - 1.5)
 + alone = 0.0
 a person with Laplace noise moves one of the two numbers more than is charged
-- sides = (UNITS * people + units, UNITS * people - units)
-+ sides = (UNITS * people + units, UNITS * people - 2 * units)
-intervals with Laplace noise as wide as if it had one scale
-- return max(alone, float(high.max())) * (1 + 1e-3)
-+ return alone
+- sides = (everybody + units, everybody - units)
++ sides = (everybody + units, everybody - 2 * units)
+@ src/ringfence/releases/means.py: releases/shares_sums_quantiles
+several columns for the price of one
+- laplace_scale(budget, at_most * columns)
++ laplace_scale(budget, at_most)
+@ src/ringfence/releases/means.py: releases/every_job
+several sums for the price of one
+- used = fine_noise(budget, noise, read.at_most * len(columns), UNITS)
+-     promised = used.loss(read.units, read.at_most * len(columns))
++ used = fine_noise(budget, noise, read.at_most, UNITS)
++     promised = used.loss(read.units, read.at_most)
+
+@ src/ringfence/releases/counts.py: releases/shares_sums_quantiles
+intervals of counts that are too short
+- "low": [count - far for count in noisy],
++ "low": [count - far / 2 for count in noisy],
+
+@ src/ringfence/releases/quantiles.py: releases/shares_sums_quantiles
+noise of ranks for half of what one person moves
+- return 2 * max(_rounded(level), 1 - _rounded(level))
++ return max(_rounded(level), 1 - _rounded(level))
+a person who leaves is not accounted for
+- removed = self.utility(people.unsqueeze(-2) - one) - own
++ removed = 0 * added
+ends of intervals for the ranks of the quantile itself
+- side * math.ceil(shift * level_range(level) * _GRID) / _GRID
++ 0 * side
+
+@ src/ringfence/releases/shares.py: releases/every_job
+many questions for the price of one
+- used = fine_noise(budget, noise, most * len(names), _UNITS)
++ used = fine_noise(budget, noise, most, _UNITS)
+@ src/ringfence/releases/shares.py: releases/shares_sums_quantiles
+intervals of shares without the noise of the number of people
+- used.deviation * math.sqrt(answers)
+-     ends
++ 1e-9
++     ends
 
 @ src/ringfence/releases/reader.py: releases/reader
 a row that begins with # switches comments on
@@ -1021,11 +1055,23 @@ labels: the account has the last call alone
 
 @ src/ringfence/releases/release.py: releases/release
 a formula in table.csv
-- writer.writerows(map(_no_formula, row) for row in self.rows())
-+ writer.writerows(self.rows())
+- writerows(map(_no_formula, row) for row in rows)
++ writerows(rows)
+the account in the public folder
+- self.account.to_json(apart / "account.json"
++ self.account.to_json(beside / "account.json"
 a killed process leaves a part of a release
-- with new_folder(folder) as beside:
-+ if (beside := Path(folder)).mkdir(parents=True, exist_ok=True) is None:
+- beside = folders.enter_context(new_folder(folder))
++ (beside := Path(folder)).mkdir(parents=True, exist_ok=True)
+
+@ src/ringfence/releases/table_noise.py: releases/shares_sums_quantiles
+totals with the interval of one cell
+- if numbers == 1:
++ if numbers:
+@ src/ringfence/releases/table_noise.py: releases/means
+intervals with Laplace noise as wide as if it had one scale
+- return max(alone, float(high.max())) * _WIDER
++ return alone
 
 @ src/ringfence/releases/table_noise.py: releases/table_noise
 Laplace noise for one cell where a person is in several

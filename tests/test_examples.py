@@ -8,7 +8,7 @@ import pytest
 EXAMPLES = Path(__file__).parent.parent / "examples"
 EXPECTED = {
     "release.py": "majorities right",
-    "release_counts.py": "table.csv, statement.txt, chart.png",
+    "release_counts.py": "table.csv, table_wide.csv, statement.txt, chart.png, report.html",
     "release_means.py": "Without privacy",
     "release_votes.py": "What may be published about its cost",
     "release_winners.py": "labels right",

@@ -9,6 +9,7 @@ import ringfence as rf
 from ringfence.accounting import voters
 from ringfence.accounting.conversion import GaussianBound
 from ringfence.accounting.subsampling import SampledDivergence, checked_integer_orders
+from ringfence.accounting.voters import voter_epsilons
 from ringfence.mechanisms.base import without_nan
 from tests.tensors import float64
 
@@ -19,7 +20,7 @@ CASES: dict[str, Callable[[], object]] = {
     "a law": lambda: without_nan(rf.Gaussian(1.0), "renyi_divergence", ONE),
     "a decision": lambda: without_nan(rf.NoisyWinner(1.0), "renyi_divergence", ONE),
     "a sample": lambda: SAMPLE.divergence(ONE),
-    "voters": lambda: rf.voter_epsilons(rf.StochasticSign(1.0), [[1.0], [-1.0]], delta=1e-5),  # type: ignore[arg-type]
+    "voters": lambda: voter_epsilons(rf.StochasticSign(1.0), [[1.0], [-1.0]], delta=1e-5),  # type: ignore[arg-type]
     "attacks": lambda: rf.PrivacyLoss(((1.0, 1.0, 1),)).attack_rates(float64([0.1, 0.2])),
 }
 

@@ -21,9 +21,12 @@ from torch import Tensor
 
 import ringfence as rf
 from ringfence.accounting.calibration import PerInstanceCalibrationWarning
+from ringfence.accounting.decision_publication import publishable_decision_epsilon
+from ringfence.accounting.decisions import decision_profile
 from ringfence.accounting.fisher import coordinate_losses
 from ringfence.accounting.selection import selection_epsilon
 from ringfence.accounting.subsampling import fixed_batch_rdp
+from ringfence.accounting.voters import voter_epsilons
 from ringfence.numerics.operators import spectral_bounds, trace_bounds
 from tests.accounting.matrices import batched
 from tests.tensors import float64, seeded_releases
@@ -138,16 +141,16 @@ def numbers_of_decisions(law: Any, votes: Tensor) -> Iterator[tuple[str, Any]]:
         yield f"sums, {neighbours}", account.worst
         yield f"account, {neighbours}", claims(claim)
         yield f"attacks, {neighbours}", [claim.mu, claim.advantage, *claim.trade_off([0.01, 0.5])]
-        profile = rf.decision_profile(law, votes, neighbours=neighbours)
+        profile = decision_profile(law, votes, neighbours=neighbours)
         yield (
             f"profile, {neighbours}",
             [profile.epsilon(1e-3), *(proof(0.3) for proof in profile.proofs.values())],
         )
-    few = rf.decision_profile(law, votes, neighbours="added", at_most=2)
+    few = decision_profile(law, votes, neighbours="added", at_most=2)
     yield "profile of two", [few.epsilon(1e-3), *(proof(0.3) for proof in few.proofs.values())]
     ballots = (1.5 * spread(12, 5)).round()
     candidates = None if isinstance(law, rf.Mechanism) else 3
-    yield "voters", rf.voter_epsilons(law, ballots, delta=1e-3, candidates=candidates)
+    yield "voters", voter_epsilons(law, ballots, delta=1e-3, candidates=candidates)
     if not isinstance(law, rf.Mechanism):
         move = float64([[-1.0, 1.0, 0.0], [0.0, 0.5, 0.0]]).unsqueeze(1)
         yield "divergence", law.renyi_divergence(votes, move, 8.0)
@@ -177,7 +180,7 @@ def numbers_of_costs() -> Iterator[tuple[str, Any]]:
     yield "ledger", [*claims(claim), claim.advantage, *claim.trade_off([1e-4, 1e-3, 0.01, 0.1, 0.5])]
     with seeded_releases():  # of what everybody is rather sure of
         sure = {"votes": [30.0] * 400, "neighbours": "added", "delta": DELTA, "at_most": 300}
-        one = rf.publishable_decision_epsilon(rf.StochasticSign(6.0), **sure)  # type: ignore[arg-type]
+        one = publishable_decision_epsilon(rf.StochasticSign(6.0), **sure)  # type: ignore[arg-type]
     yield "published decisions", [one.ex_post_epsilon, one.per_instance_epsilon, one.epsilon]
     operator, generator = batched(spread(3, 6, 9)), torch.Generator().manual_seed(0)
     yield "singular values", spectral_bounds(operator, generator=generator, tolerance=0.01).sqrt()

@@ -12,11 +12,7 @@ if _typing.TYPE_CHECKING:
     from ringfence.accounting.calibration import calibrate_bound as calibrate_bound
     from ringfence.accounting.calibration import calibrate_sigma as calibrate_sigma
     from ringfence.accounting.calibration import calibrate_steps as calibrate_steps
-    from ringfence.accounting.decision_publication import (
-        publishable_decision_epsilon as publishable_decision_epsilon,
-    )
     from ringfence.accounting.decisions import DecisionAccountant as DecisionAccountant
-    from ringfence.accounting.decisions import decision_profile as decision_profile
     from ringfence.accounting.examples import ExampleAccountant as ExampleAccountant
     from ringfence.accounting.fisher import FisherAccountant as FisherAccountant
     from ringfence.accounting.fisher import fisher_information_loss as fisher_information_loss
@@ -30,7 +26,6 @@ if _typing.TYPE_CHECKING:
     from ringfence.accounting.sensitivity import Sensitivity as Sensitivity
     from ringfence.accounting.subsampling import SampledAccountant as SampledAccountant
     from ringfence.accounting.subsampling import subsampled_rdp as subsampled_rdp
-    from ringfence.accounting.voters import voter_epsilons as voter_epsilons
     from ringfence.data.projection import PublicProjection as PublicProjection
     from ringfence.mechanisms.base import Mechanism as Mechanism
     from ringfence.mechanisms.gaussian import Gaussian as Gaussian
@@ -45,8 +40,11 @@ if _typing.TYPE_CHECKING:
     from ringfence.noise import Noise as Noise
     from ringfence.releases.counts import release_counts as release_counts
     from ringfence.releases.means import release_means as release_means
+    from ringfence.releases.means import release_sums as release_sums
     from ringfence.releases.pate import Pate as Pate
+    from ringfence.releases.quantiles import release_quantiles as release_quantiles
     from ringfence.releases.release import Release as Release
+    from ringfence.releases.shares import release_shares as release_shares
     from ringfence.releases.votes import release_votes as release_votes
     from ringfence.releases.winners import release_winners as release_winners
     from ringfence.training.clipping import Clamp as Clamp
@@ -62,6 +60,9 @@ __version__ = "0.6.0"
 # Exported until 0.6: these still work from here in 0.7, with a warning that says where they are.
 _MOVED = {
     "PerInstanceCalibrationWarning": "ringfence.accounting.calibration",
+    "publishable_decision_epsilon": "ringfence.accounting.decision_publication",
+    "decision_profile": "ringfence.accounting.decisions",
+    "voter_epsilons": "ringfence.accounting.voters",
     "FisherGuarantee": "ringfence.accounting.fisher",
     "poisson_information_factor": "ringfence.accounting.fisher",
     "reconstruction_error_bound": "ringfence.accounting.fisher",

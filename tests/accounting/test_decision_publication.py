@@ -18,6 +18,7 @@ from ringfence.accounting.decision_publication import (
     _question_cost,
     _sign_table,
     _tables,
+    publishable_decision_epsilon,
     publishing_cost,
     scores,
     smooth_cost,
@@ -259,7 +260,7 @@ def test_the_published_number_fails_as_rarely_as_it_says() -> None:
     account.step(surplus)
     claim = account.guarantee(1e-5)
     numbers = [
-        rf.publishable_decision_epsilon(law, surplus, neighbours="added", delta=1e-5, failure_probability=0.2)
+        publishable_decision_epsilon(law, surplus, neighbours="added", delta=1e-5, failure_probability=0.2)
         for _ in range(20)
     ]
     assert len({number.ex_post_epsilon for number in numbers}) > 15  # fresh noise every time, on a grid
@@ -272,9 +273,9 @@ def test_bad_input_is_named() -> None:
     law = rf.StochasticSign(20.0)
     for name, value in (("publishing_zcdp", 0.0), ("smoothness", -1.0), ("order", 1.0), ("at_most", 0)):
         with pytest.raises(ValueError, match=f"{name} must be"):
-            rf.publishable_decision_epsilon(law, [3.0], neighbours="added", delta=1e-5, **{name: value})  # type: ignore[arg-type]
+            publishable_decision_epsilon(law, [3.0], neighbours="added", delta=1e-5, **{name: value})  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="the noise is too small for 256-bit randomness"):
-        rf.publishable_decision_epsilon(
+        publishable_decision_epsilon(
             rf.StochasticSign(0.01), [3.0], neighbours="added", delta=1e-5, order=2.0
         )
 
@@ -283,7 +284,7 @@ def test_what_gains_nothing_is_refused_by_public_numbers() -> None:
     """Whatever the votes are, and before noise is drawn."""
     for votes in ([[40, 0]], [[20, 20]]):
         with pytest.raises(ValueError, match="would gain nothing for 1 decisions of NoisyWinner"):
-            rf.publishable_decision_epsilon(rf.NoisyWinner(40.0), votes, neighbours="replaced", delta=1e-5)
+            publishable_decision_epsilon(rf.NoisyWinner(40.0), votes, neighbours="replaced", delta=1e-5)
     pate = rf.Pate(sigma=40.0, adaptive=False)
     pate.label([[40, 0]])
     before = pate.guarantee(1e-5).epsilon
@@ -316,7 +317,7 @@ def test_what_is_public_decides_on_the_defaults(
 
     monkeypatch.setattr(decision_publication, "noise_for", noise)
     monkeypatch.setattr(decision_publication, "upper_bound", bound)
-    number = rf.publishable_decision_epsilon(law, votes, neighbours="added", delta=delta, at_most=at_most)
+    number = publishable_decision_epsilon(law, votes, neighbours="added", delta=delta, at_most=at_most)
     moved = at_most or 90
     every = moved * zcdp(law, "added")
     cost, alpha = publishing_cost(every, binary=binary), best_zcdp_order(0.2 * every**0.7, delta)
@@ -338,5 +339,5 @@ def test_what_is_public_decides_on_the_defaults(
     whole = loss_of_any(law, moved, "added") + rf.PrivacyLoss.of_zcdp(cost, cost, steps=0)
     assert number.epsilon == pytest.approx(whole.epsilon(delta), rel=1e-9)
     monkeypatch.setattr(decision_publication, "upper_bound", lambda *_: 5.0)
-    largest = rf.publishable_decision_epsilon(law, votes, neighbours="added", delta=delta, at_most=at_most)
+    largest = publishable_decision_epsilon(law, votes, neighbours="added", delta=delta, at_most=at_most)
     assert largest.per_instance_epsilon <= largest.epsilon  # the share is never above 1

@@ -12,10 +12,12 @@ import torch
 import ringfence as rf
 from ringfence.accounting import decisions
 from ringfence.accounting.conversion import gaussian_delta, zcdp_epsilon
+from ringfence.accounting.decision_publication import publishable_decision_epsilon
 from ringfence.accounting.decisions import (
     Pairs,
     bounded_zcdp,
     checked_at_most,
+    decision_profile,
     decision_rdp,
     joined,
     loss_of_any,
@@ -126,7 +128,7 @@ def test_a_replaced_ballot_may_leave_queries_and_join_others(law: Decision, at_m
     ]
     here = law.pair(votes, torch.zeros_like(votes))[0]
     rdp = decision_rdp(law, votes, neighbours="replaced", at_most=at_most, orders=[2, 16])
-    profile = rf.decision_profile(law, votes, neighbours="replaced", at_most=at_most)
+    profile = decision_profile(law, votes, neighbours="replaced", at_most=at_most)
     epsilon = profile.epsilon(1e-3)
     worst, dearest = 0.0, torch.zeros(2, dtype=torch.float64)
     for left, entered in itertools.product(ballots, repeat=2):
@@ -154,7 +156,7 @@ def test_a_replaced_ballot_may_leave_queries_and_join_others(law: Decision, at_m
     account.step(votes)
     assert epsilon <= account.guarantee(1e-3).epsilon
     with pytest.raises(ValueError, match="at_most must be left out where a replaced voter's epsilon is publ"):
-        rf.publishable_decision_epsilon(law, votes, neighbours="replaced", at_most=at_most, delta=1e-5)
+        publishable_decision_epsilon(law, votes, neighbours="replaced", at_most=at_most, delta=1e-5)
     assert [checked_at_most(2, "added", queries) for queries in (1, 2, 3, math.inf)] == [None, None, 2, 2]
 
 
@@ -280,7 +282,7 @@ def enumerated(law: Decision, epsilon: float, neighbours: str, rows: list[list[i
 @pytest.mark.parametrize("neighbours", ["replaced", "added"])
 def test_every_voter_is_covered(neighbours: str, law: Decision) -> None:
     """These voters by the tight profile, and a tie too, which costs most, by what holds for all votes."""
-    profile = rf.decision_profile(law, TWO, neighbours=neighbours)  # type: ignore[arg-type]
+    profile = decision_profile(law, TWO, neighbours=neighbours)  # type: ignore[arg-type]
     tight = profile.proofs["backward induction"]
     every = loss_of_any(law, 2, neighbours)  # type: ignore[arg-type]
     for epsilon in (0.0, 0.1, 0.3):
@@ -311,35 +313,35 @@ def test_sharper_than_renyi_and_the_gaussian() -> None:
         [torch.multinomial(row, 250, True, generator=generator).bincount(minlength=10) for row in shares]
     )
     for sigma in (20.0, 60.0):
-        profile = rf.decision_profile(rf.NoisyWinner(sigma), counts, neighbours="replaced")
+        profile = decision_profile(rf.NoisyWinner(sigma), counts, neighbours="replaced")
         alone = {name: PrivacyProfile({name: proof}).epsilon(1e-5) for name, proof in profile.proofs.items()}
         assert alone["backward induction"] < 0.97 * alone["Rényi"]
         assert alone["backward induction"] < 0.95 * alone["Gaussian"]
 
 
 def test_a_voter_who_takes_part_in_one_query_costs_the_dearest() -> None:
-    each = [rf.decision_profile(LAW, [row], neighbours="added") for row in TWO]
-    one = rf.decision_profile(LAW, TWO, neighbours="added", at_most=1)
+    each = [decision_profile(LAW, [row], neighbours="added") for row in TWO]
+    one = decision_profile(LAW, TWO, neighbours="added", at_most=1)
     for epsilon in (0.0, 0.2):
         assert one.delta(epsilon) == pytest.approx(max(single.delta(epsilon) for single in each), rel=1e-9)
-    two = rf.decision_profile(LAW, TWO, neighbours="added", at_most=5)
+    two = decision_profile(LAW, TWO, neighbours="added", at_most=5)
     assert one.delta(0.1) < two.delta(0.1)
 
 
 def test_every_outcome_of_every_query_is_charged_what_may_underflow() -> None:
     """A single move has its exact curve, which is 0 at a large epsilon."""
     law = rf.StochasticSign(10.0)
-    alone = rf.decision_profile(law, [3.0], neighbours="added").proofs["backward induction"]
+    alone = decision_profile(law, [3.0], neighbours="added").proofs["backward induction"]
     assert alone(50.0) == pytest.approx(2e-290, rel=1e-12, abs=0)
-    one = rf.decision_profile(law, [3.0, 5.0, 5.0], neighbours="added", at_most=1)
+    one = decision_profile(law, [3.0, 5.0, 5.0], neighbours="added", at_most=1)
     assert one.proofs["backward induction"](50.0) == pytest.approx(6e-290, rel=1e-12, abs=0)
-    winners = rf.decision_profile(LAW, [[12, 9, 3]], neighbours="added").proofs["backward induction"]
+    winners = decision_profile(LAW, [[12, 9, 3]], neighbours="added").proofs["backward induction"]
     assert winners(50.0) == pytest.approx(3e-290, rel=1e-12, abs=0)
 
 
 def test_the_gaussian_curve_is_that_of_the_queries_that_a_voter_takes_part_in() -> None:
     for at_most, queries in ((None, 3), (2, 2), (3, 3), (7, 3)):
-        profile = rf.decision_profile(LAW, [*TWO, [9, 9, 9]], neighbours="added", at_most=at_most)
+        profile = decision_profile(LAW, [*TWO, [9, 9, 9]], neighbours="added", at_most=at_most)
         expected = gaussian_delta(math.sqrt(queries) / 4, 0.2)
         assert profile.proofs["Gaussian"](0.2) == pytest.approx(expected, rel=1e-10)
 

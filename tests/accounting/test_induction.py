@@ -11,6 +11,7 @@ import torch
 import ringfence as rf
 from ringfence.accounting import induction as method
 from ringfence.accounting.conversion import zcdp_epsilon
+from ringfence.accounting.decisions import decision_profile
 from ringfence.accounting.induction import (
     Grid,
     Loss,
@@ -294,7 +295,7 @@ def test_losses_whose_squares_floats_do_not_hold_have_no_such_proof() -> None:
     """Was an error about integers. The other proofs go on."""
     assert composed_delta(rf.StochasticSign(1e-60), float64([2.0, 1.0]), float64(1.0), steps=1) is None
     assert composed_delta(rf.StochasticSign(1e-40), float64([2.0, 1.0]), float64(1.0), steps=1) is not None
-    profile = rf.decision_profile(rf.StochasticSign(1e-60), [2.0, 1.0], neighbours="added")
+    profile = decision_profile(rf.StochasticSign(1e-60), [2.0, 1.0], neighbours="added")
     assert sorted(profile.proofs) == ["Gaussian", "Rényi"]
 
 

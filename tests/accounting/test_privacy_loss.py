@@ -14,6 +14,7 @@ from dp_accounting import pld
 
 import ringfence as rf
 from ringfence.accounting.conversion import DEFAULT_ORDERS, GaussianBound, RenyiBound, gaussian_epsilon
+from ringfence.accounting.decision_publication import publishable_decision_epsilon
 from ringfence.accounting.guarantee import ADDED_UP, BOUNDED_RANGE, GAUSSIAN, RENYI, ZCDP
 from ringfence.accounting.privacy_loss import PrivacyLoss, TooLittleNoiseError, delta_left
 from ringfence.releases.account import ReleaseAccount
@@ -252,7 +253,7 @@ def test_a_published_number_pays_for_every_draw_and_not_for_one() -> None:
     assert delta_left(1, 1e-6, lambda at: 123.0) > 0
     law, surpluses = rf.StochasticSign(0.475), torch.zeros(200)
     for claim in (
-        lambda: rf.publishable_decision_epsilon(
+        lambda: publishable_decision_epsilon(
             law, surpluses, neighbours="added", delta=1e-6, at_most=30, order=2.0
         ),
         lambda: rf.publishable_epsilon(

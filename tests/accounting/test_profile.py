@@ -9,6 +9,7 @@ import torch
 import ringfence as rf
 from ringfence.accounting import profile as privacy_loss
 from ringfence.accounting.conversion import DEFAULT_ORDERS, gaussian_delta, gaussian_epsilon
+from ringfence.accounting.decisions import decision_profile
 from ringfence.accounting.profile import PrivacyProfile, Pushes, _composed, composed_delta, single_epsilons
 from tests.accounting.drawing import draw
 from tests.accounting.exact_profile import Array, ExactProfile, enumerated_delta
@@ -253,7 +254,7 @@ def test_a_proof_is_never_asked_about_an_infinite_epsilon() -> None:
 
 def test_a_majority_of_one_vote_almost_without_noise_has_an_epsilon() -> None:
     """The vote turns yes, which is sure but for e^-500007, into a coin flip."""
-    profile = rf.decision_profile(rf.StochasticSign(1e-3), [2.0, 1.0], neighbours="added")
+    profile = decision_profile(rf.StochasticSign(1e-3), [2.0, 1.0], neighbours="added")
     assert 500_007.13 < profile.epsilon(1e-5) < 500_100
 
 

@@ -13,7 +13,7 @@ import ringfence as rf
 from ringfence.accounting import voters
 from ringfence.accounting.conversion import DEFAULT_ORDERS
 from ringfence.accounting.induction import Grid, Loss
-from ringfence.accounting.voters import _block
+from ringfence.accounting.voters import _block, voter_epsilons
 from tests.accounting.exact_profile import product_delta
 from tests.tensors import float64
 
@@ -32,7 +32,7 @@ def exact_delta(
 
 def test_each_epsilon_covers_its_own_ballot_and_hardly_more() -> None:
     law, surplus = rf.StochasticSign(6.0), BALLOTS.double().sum(dim=0)
-    epsilons = rf.voter_epsilons(law, BALLOTS, delta=1e-3).tolist()
+    epsilons = voter_epsilons(law, BALLOTS, delta=1e-3).tolist()
     for ballot, epsilon in zip(BALLOTS.double(), epsilons, strict=True):
         queries = list(zip(surplus.tolist(), (surplus - ballot).tolist(), strict=True))
         assert (epsilon == 0) == (not ballot.any())
@@ -51,7 +51,7 @@ def test_no_voters_own_epsilon_is_above_what_is_promised_to_everybody(
     account = rf.DecisionAccountant(law, neighbours="added", at_most=1)
     account.step(torch.zeros(1))
     promised = account.guarantee(delta).epsilon
-    assert float(rf.voter_epsilons(law, ballots, delta=delta)[1]) <= promised
+    assert float(voter_epsilons(law, ballots, delta=delta)[1]) <= promised
     assert float(voters._by_renyi(voters._ballots(law, ballots, None), delta)[1]) > promised
 
 
@@ -59,7 +59,7 @@ def test_no_voters_own_epsilon_is_above_what_is_promised_to_everybody(
 def test_winners(law: rf.NoisyWinner | rf.GumbelWinner) -> None:
     ballots = torch.tensor([[0.0, 2.0]] * 12 + [[1.0, 2.0]] * 5 + [[2.0, -1.0]] + [[-1.0, -1.0]])
     counts = ([12, 5, 1], [0, 0, 17])
-    epsilons = rf.voter_epsilons(law, ballots, delta=1e-4, candidates=3).tolist()
+    epsilons = voter_epsilons(law, ballots, delta=1e-4, candidates=3).tolist()
     without = {0: ([11, 5, 1], [0, 0, 16]), 12: ([12, 4, 1], [0, 0, 16]), 17: ([12, 5, 0], [0, 0, 17])}
     for who, there in without.items():
         queries = list(zip(counts, there, strict=True))
@@ -83,13 +83,13 @@ def test_winners(law: rf.NoisyWinner | rf.GumbelWinner) -> None:
 def test_ballots_that_are_none(ballots: list, candidates: int | None, message: str) -> None:
     law = rf.NoisyWinner(1.0) if candidates or "given" in message else rf.StochasticSign(1.0)
     with pytest.raises(ValueError, match=message):
-        rf.voter_epsilons(law, ballots, delta=1e-5, candidates=candidates)
+        voter_epsilons(law, ballots, delta=1e-5, candidates=candidates)
 
 
 def test_many_voters_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = torch.Generator().manual_seed(0)
     ballots = torch.randint(-1, 2, (40, 6), generator=generator).double()
-    whole = rf.voter_epsilons(rf.StochasticSign(9.0), ballots, delta=1e-4)
+    whole = voter_epsilons(rf.StochasticSign(9.0), ballots, delta=1e-4)
     monkeypatch.setattr(voters, "_ROWS", 1 << 12)
     held = []
 
@@ -98,7 +98,7 @@ def test_many_voters_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
         return _block(choices, losses, grid, delta)
 
     monkeypatch.setattr(voters, "_block", block)
-    assert torch.equal(whole, rf.voter_epsilons(rf.StochasticSign(9.0), ballots, delta=1e-4))
+    assert torch.equal(whole, voter_epsilons(rf.StochasticSign(9.0), ballots, delta=1e-4))
     assert len(held) > 2
     assert max(held) <= 1 << 12
     assert len(list(itertools.chain(whole))) == 40
@@ -130,11 +130,11 @@ def test_where_ballots_are_too_many_to_compose_the_renyi_sums_count(
     own = torch.tensor([[1.0, 1.0, 1.0], [-1.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
     others = torch.tensor([[1.0, 1.0, -1.0]] * 9)
     if signs:
-        epsilons = rf.voter_epsilons(law, torch.cat((own, others)), delta=delta)[:3]
+        epsilons = voter_epsilons(law, torch.cat((own, others)), delta=delta)[:3]
         totals = torch.cat((own, others)).sum(dim=0).double()
     else:  # -1 leaves a query out
         own, others = torch.where(own == 0, -1.0, (own + 1) / 2), (others + 1) / 2
-        epsilons = rf.voter_epsilons(law, torch.cat((own, others)), delta=delta, candidates=2)[:3]
+        epsilons = voter_epsilons(law, torch.cat((own, others)), delta=delta, candidates=2)[:3]
         every = torch.cat((own, others))
         totals = torch.stack([(every == k).sum(dim=0) for k in range(2)], dim=1).double()
     for ballot, epsilon in zip(own, epsilons.tolist(), strict=True):
@@ -153,8 +153,8 @@ def test_where_ballots_are_too_many_to_compose_the_renyi_sums_count(
 
 
 def test_nobody_who_votes_costs_nothing() -> None:
-    assert rf.voter_epsilons(rf.StochasticSign(5.0), torch.zeros(2, 3), delta=1e-5).tolist() == [0.0, 0.0]
-    sure = rf.voter_epsilons(rf.StochasticSign(1.0), torch.ones(300, 1), delta=1e-5)
+    assert voter_epsilons(rf.StochasticSign(5.0), torch.zeros(2, 3), delta=1e-5).tolist() == [0.0, 0.0]
+    sure = voter_epsilons(rf.StochasticSign(1.0), torch.ones(300, 1), delta=1e-5)
     assert sure.tolist() == [0.0] * 300  # the other answer has a chance that floats do not hold
 
 
@@ -162,11 +162,11 @@ def test_losses_whose_squares_floats_do_not_hold() -> None:
     """Was NaN, or an error about integers. A ballot that decides costs 1 / (2 sigma^2), the others little."""
     ballots = torch.tensor([[1.0, 1.0], [1.0, 0.0], [-1.0, 0.0], [1.0, 0.0]])
     for sigma in (1e-60, 1e-77, 1e-100):
-        first, *others = rf.voter_epsilons(rf.StochasticSign(sigma), ballots, delta=1e-5).tolist()
+        first, *others = voter_epsilons(rf.StochasticSign(sigma), ballots, delta=1e-5).tolist()
         assert first == pytest.approx(0.5 / sigma**2, rel=1e-3)
         assert max(others) < 50
     with pytest.raises(FloatingPointError, match="cannot be represented"):
-        rf.voter_epsilons(rf.StochasticSign(1e-155), ballots, delta=1e-5)
+        voter_epsilons(rf.StochasticSign(1e-155), ballots, delta=1e-5)
 
 
 def test_the_grid_is_fitted_to_the_costliest_voter(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,21 +31,23 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_counts_of_many_files(people: Path, tmp_path: Path) -> None:
     command = [people / "*.csv", "--by", "region,age", "--domain", "region=north,south,west"]
-    options = ["--bins", "age=0,18,65,inf", "--suppress-below", 20, "--person", "id", "--out", tmp_path]
+    public, own = tmp_path / "public", tmp_path / "own"
+    options = ["--bins", "age=0,18,65,inf", "--suppress-below", 20, "--person", "id", "--out", public]
+    options += ["--private", own]
     said = ran("release", "counts", *command, *options, *BUDGET)
     assert "for each person: Laplace noise" in said
     assert said.count("<20") == 3  # the west
-    assert f"{tmp_path / 'account.json'}  (private)" in said
-    assert {path.name for path in tmp_path.iterdir()} == {
-        *("table.csv", "statement.txt", "chart.png", "chart.pdf", "report.html", "account.json")
+    assert f"{own / 'account.json'}  (private)" in said
+    assert {path.name for path in public.iterdir()} == {
+        *("table.csv", "table_wide.csv", "statement.txt", "chart.png", "report.html")
     }
-    private = json.loads((tmp_path / "account.json").read_text())
+    private = json.loads((own / "account.json").read_text())
     assert sum(private["cell_values"]) == 500
     assert "cell_values" not in said
-    before = (tmp_path / "table.csv").read_bytes()
+    before = (public / "table.csv").read_bytes()
     again = refused("release", "counts", *command, *options, *BUDGET)
     assert "must be a new folder or an empty one: give another name" in again
-    assert (tmp_path / "table.csv").read_bytes() == before
+    assert (public / "table.csv").read_bytes() == before
 
 
 def test_means_as_json_hold_nothing_private(people: Path, tmp_path: Path) -> None:
@@ -73,11 +75,21 @@ def test_votes_and_winners_keep_their_chances_of_error(tmp_path: Path) -> None:
     ballots = "".join(f"{row},{1 if row % 3 else -1},{-1 if row % 4 else ''}{rest},x\n" for row in range(90))
     (tmp_path / "votes.csv").write_text(f"id,{','.join(questions)},note\n{ballots}")
     options = ["--person", "id", "--ignore", "note", "--sigma", 6, "--publish-epsilon"]
-    said = ran("release", "votes", tmp_path / "votes.csv", *options, "--out", tmp_path / "v", "--json")
+    said = ran(
+        "release",
+        "votes",
+        tmp_path / "votes.csv",
+        *options,
+        "--out",
+        tmp_path / "v",
+        "--json",
+        "--private",
+        tmp_path / "own",
+    )
     read = json.loads(said)
     assert read.keys() == {"statement", "epsilon", "delta", "columns", "files"}
     assert read["columns"] == {"question": questions, "answer": ["yes", "no", *["yes"] * 40]}
-    assert len(json.loads((tmp_path / "v" / "account.json").read_text())["chances_of_error"]) == 42
+    assert len(json.loads((tmp_path / "own" / "account.json").read_text())["chances_of_error"]) == 42
     assert "this number together" in (tmp_path / "v" / "statement.txt").read_text()
     (tmp_path / "counts.csv").write_text("place,cat,dog\na,200,3\nb,4,150\nc,60,50\n")
     options = ["--query", "place", "--sigma", 5, "--confident-above", 120, "--threshold-sigma", 5]
@@ -154,11 +166,12 @@ def test_a_table_of_an_engine(tmp_path: Path) -> None:
 def test_labels_of_counts_and_of_predictions(tmp_path: Path) -> None:
     np.save(tmp_path / "votes.npy", [[200, 3, 2], [4, 150, 51], [70, 70, 65]] * 60)
     options = ["--sigma", 5, "--threshold", 120, "--threshold-sigma", 5, "--publish-epsilon"]
+    options += ["--private", tmp_path / "own"]
     read = json.loads(
         ran("release", "labels", tmp_path / "votes.npy", *options, "--out", tmp_path / "v", "--json")
     )
     assert read["columns"] == {"query": [*range(1, 181)], "label": [0, 1, None] * 60}
-    assert read["epsilon"] == json.loads((tmp_path / "v" / "account.json").read_text())["epsilon"]
+    assert read["epsilon"] == json.loads((tmp_path / "own" / "account.json").read_text())["epsilon"]
     said = (tmp_path / "v" / "statement.txt").read_text()
     assert "this number together" in said
     assert "one teacher alone" in said
@@ -231,7 +244,7 @@ def test_one_of_three_processes_gets_the_folder(people: Path, tmp_path: Path) ->
     assert all("another process" in err or "give another" in err for out, err in said if not out)
     table = (out / "table.csv").read_text().splitlines()[1:]
     assert [line.split(",")[1] for line in table] == [
-        "<20" if count is None else str(count) for count in released["columns"]["count"]
+        "" if count is None else str(count) for count in released["columns"]["count"]
     ]
     assert [path.name for path in out.parent.iterdir()] == ["release"]
 

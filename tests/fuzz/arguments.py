@@ -27,9 +27,12 @@ import torch
 from torch import nn
 
 import ringfence as rf
+from ringfence.accounting.decision_publication import publishable_decision_epsilon
+from ringfence.accounting.decisions import decision_profile
 from ringfence.accounting.fisher import poisson_information_factor, reconstruction_error_bound
 from ringfence.accounting.profile import PrivacyProfile
 from ringfence.accounting.subsampling import fixed_batch_rdp
+from ringfence.accounting.voters import voter_epsilons
 from ringfence.mechanisms.decision import Decision
 from ringfence.mechanisms.secure import SecureRelease
 from ringfence.training.linear import train_linear
@@ -295,15 +298,15 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
         {"votes": COUNTS},
     ),
     "decision_profile": (
-        _then(rf.decision_profile, lambda found: found.delta(0.1)),
+        _then(decision_profile, lambda found: found.delta(0.1)),
         {"law": _WINNER, "votes": COUNTS, "neighbours": "added"},
     ),
     "voter_epsilons": (
-        rf.voter_epsilons,
+        voter_epsilons,
         {"law": _WINNER, "ballots": np.array([[0, 1], [1, 1]]), "delta": 1e-5, "candidates": 3},
     ),
     "publishable_decision_epsilon": (
-        rf.publishable_decision_epsilon,
+        publishable_decision_epsilon,
         {
             **{"law": rf.StochasticSign(9.0), "votes": COUNTS[0] * 100, "neighbours": "added", "delta": 1e-5},
             **{"at_most": 1, "publishing_zcdp": 0.1},

@@ -7,6 +7,7 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting.decision_publication import publishing_cost
+from ringfence.accounting.decisions import decision_profile
 from ringfence.releases.ballots import Votes, decision_account, publishing_loss, read_ballots, read_counts
 from ringfence.releases.reader import public_values
 from tests.tensors import float64
@@ -17,7 +18,7 @@ def test_the_smallest_proof_counts_and_covers_every_voter() -> None:
     votes = Votes.of_ballots(["a", "b"], ("yes", "no"), marks, list(range(40)))
     law, surplus = rf.StochasticSign(10.0), float64([20, 30])
     account = decision_account(law, surplus, neighbours="added", at_most=None, delta=1e-6, votes=votes)
-    profile = rf.decision_profile(law, surplus, neighbours="added")
+    profile = decision_profile(law, surplus, neighbours="added")
     assert account.per_instance.epsilon == min(profile.epsilon(1e-6), account.per_instance.renyi_epsilon)
     assert max(account.details["voter_epsilons"]) <= account.per_instance.epsilon < account.epsilon
     first, own, wrong = account.statement.splitlines()

@@ -12,8 +12,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from ringfence.releases.cells import UNITS, counts_in, people_in, public_cells, sums_in
+from ringfence.releases.cells import UNITS, Clamped, counts_in, people_in, public_cells, ranks_in, sums_in
 from ringfence.releases.reader import open_rows
+
+HALF = Clamped("x", 0.0, 1.0, 0.5, 0.5)
 
 PEOPLE = pandas.DataFrame(
     {"region": ["n", "s", "n"], "smoker": [True, False, True], "age": [17.9, 18.0, 90.0]}
@@ -58,7 +60,7 @@ def test_rows_without_a_value_are_left_out_or_counted_apart(missing: Any, person
             rows, ["region", "age"], {"region": ["n", "s"]}, {"age": [0, 18, 99]}, (), missing
         )
         people = people_in(rows, cells, person, 1)
-        assert people.tolist() == sums_in(rows, cells, "x", (0, 1), person, 1)[0].tolist()
+        assert people.tolist() == sums_in(rows, cells, [HALF], person, 1)[0].tolist()
     found = dict(zip(zip(*cells.columns.values(), strict=True), people.tolist(), strict=True))
     young, old = "0 to under 18", "18 to 99"
     wanted = {("n", young): 1, ("s", old): 1}
@@ -75,13 +77,13 @@ def test_values_that_are_missing_are_left_out_and_those_that_are_no_numbers_refu
     for person, wanted in ((None, 2), ("id", 2)):
         with open_rows(frame) as rows:
             cells = public_cells(rows, [], missing="drop")
-            assert sums_in(rows, cells, "x", (0, 1), person, 1)[0].tolist() == [wanted]
+            assert sums_in(rows, cells, [HALF], person, 1)[0].tolist() == [wanted]
     bad = frame.assign(x=["1", None, "inf", "0"])
     with (
         open_rows(bad) as rows,
         pytest.raises(ValueError, match="column 'x' has the value 'inf', where a num"),
     ):
-        sums_in(rows, public_cells(rows, [], missing="drop"), "x", (0, 1), None, 1)
+        sums_in(rows, public_cells(rows, [], missing="drop"), [HALF], None, 1)
 
 
 def test_intervals_of_pandas_and_lists_for_one_column() -> None:
@@ -171,11 +173,12 @@ def visits(seed: int) -> pandas.DataFrame:
     )
 
 
-def counted(frame: pandas.DataFrame, at_most: int) -> tuple[Tensor, Tensor, Tensor]:
+def counted(frame: pandas.DataFrame, at_most: int) -> tuple[Tensor, ...]:
     with open_rows(frame) as rows:
         cells = public_cells(rows, ["ward"], {"ward": range(CELLS)})
-        people, sums = sums_in(rows, cells, "cost", (-50.0, 50.0), "who", at_most)
-        return people_in(rows, cells, "who", at_most), people, sums
+        people, sums = sums_in(rows, cells, [Clamped("cost", -50.0, 50.0, 0.0, 50.0)], "who", at_most)
+        ranks = ranks_in(rows, cells, "cost", [-90, -20, 0, 30, 40], "who", at_most)
+        return people_in(rows, cells, "who", at_most), people, sums.flatten(), ranks
 
 
 @pytest.mark.parametrize("at_most", [1, 2, CELLS])
@@ -189,7 +192,7 @@ def test_removing_a_person_moves_at_most_so_many_cells_by_one(
     moved = 0
     for who in range(4):
         without = counted(frame[frame["who"] != who], at_most)
-        for (now, then), most in zip(zip(every, without, strict=True), (1, 1, UNITS), strict=True):
+        for (now, then), most in zip(zip(every, without, strict=True), (1, 1, UNITS, 1), strict=True):
             change = now - then
             assert int((change != 0).sum()) <= at_most
             assert int(change.abs().max()) <= most
@@ -200,7 +203,7 @@ def test_removing_a_person_moves_at_most_so_many_cells_by_one(
 
 def test_all_cells_of_everybody_are_what_pandas_counts() -> None:
     frame = visits(9)
-    people, _, sums = counted(frame, CELLS)
+    people, _, sums, _ = counted(frame, CELLS)
     groups = frame.assign(cost=frame["cost"].clip(-50, 50)).groupby(["ward", "who"])["cost"].mean()
     assert people.tolist() == groups.groupby("ward").size().tolist()
     assert (sums / UNITS * 50).tolist() == pytest.approx(groups.groupby("ward").sum().tolist(), abs=1e-2)
@@ -221,17 +224,17 @@ def test_the_order_of_rows_and_the_number_of_files_do_not_matter(
     frame[:40].to_csv(tmp_path / "b.csv", index=False)
     with open_rows(str(tmp_path / "*.csv")) as rows:
         cells = public_cells(rows, ["ward"], {"ward": range(CELLS)})
-        people, sums = sums_in(rows, cells, "cost", (-50.0, 50.0), "who", CELLS)
-    _, expected, expected_sums = counted(frame, CELLS)
+        people, sums = sums_in(rows, cells, [Clamped("cost", -50.0, 50.0, 0.0, 50.0)], "who", CELLS)
+    _, expected, expected_sums, _ = counted(frame, CELLS)
     assert bool((people == expected).all())
-    assert bool((sums == expected_sums).all())
+    assert bool((sums.flatten() == expected_sums).all())
 
 
 def test_sums_are_exact_beyond_what_floats_add_up_to() -> None:
     """2^53 units and one more: a sum in float64 would lose the one."""
     with open_rows(pandas.DataFrame({"x": [1.0] * 3 + [1e-6]})) as rows:
-        people, sums = sums_in(rows, public_cells(rows, []), "x", (-1.0, 1.0), None, 1)
-    assert (people.tolist(), sums.tolist()) == ([4], [3 * UNITS + 1])
+        people, sums = sums_in(rows, public_cells(rows, []), [Clamped("x", -1.0, 1.0, 0.0, 1.0)], None, 1)
+    assert (people.tolist(), sums.tolist()) == ([4], [[3 * UNITS + 1]])
     assert sums.dtype == torch.int64
 
 

@@ -18,7 +18,7 @@ import torch
 
 import ringfence as rf
 from ringfence.releases import ballots
-from ringfence.releases.cells import UNITS, public_cells, sums_in
+from ringfence.releases.cells import UNITS, Clamped, public_cells, sums_in
 from ringfence.releases.reader import engine_table, open_rows
 from tests import postgresql
 
@@ -191,8 +191,8 @@ def test_means(data: Any, person: str | None) -> None:
     def sums(rows_of: Any) -> tuple[list[int], list[int]]:
         with open_rows(rows_of) as rows:
             cells = public_cells(rows, ["ward"], {"ward": WARDS})
-            people, units = sums_in(rows, cells, "euros", (-100.0, 100.0), person, 8)
-        return people.tolist(), units.tolist()
+            people, units = sums_in(rows, cells, [Clamped("euros", -100.0, 100.0, 0.0, 100.0)], person, 8)
+        return people.tolist(), units.flatten().tolist()
 
     people, units = sums(data)
     assert (people, units) == sums(ARROW)
@@ -205,6 +205,25 @@ def test_means(data: Any, person: str | None) -> None:
     assert [unit * 100 / UNITS for unit in units] == pytest.approx(
         [found[ward][1] for ward in WARDS], abs=1e-2
     )
+
+
+@pytest.mark.parametrize("person", [None, "person"])
+def test_shares_sums_and_ranks(data: Any, person: str | None) -> None:
+    """The true numbers of every job are those of Arrow's table."""
+    how: dict[str, Any] = {"domain": {"ward": WARDS}, "person": person, "at_most": 8 if person else 1}
+    jobs: dict[str, Any] = {
+        "counts": lambda rows: rf.release_shares(rows, ["tree", "car"], answers=[1, 0, -1], epsilon=1.0),
+        "units": lambda rows: rf.release_sums(
+            rows, ["euros", "age"], "ward", lower=-9, upper=99, **how, epsilon=1.0
+        ),
+        "people": lambda rows: rf.release_quantiles(
+            rows, "euros", "ward", candidates=range(-50, 51, 5), **how, epsilon=1.0
+        ),
+    }
+    for name, job in jobs.items():
+        found = job(data).account.details[name]
+        assert found == job(ARROW).account.details[name]
+        assert any(map(bool, found))
 
 
 def test_votes(data: Any) -> None:

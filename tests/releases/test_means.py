@@ -13,7 +13,8 @@ import torch
 import ringfence as rf
 from ringfence.releases.account import Budget
 from ringfence.releases.cells import UNITS
-from ringfence.releases.means import LaplaceMeans, laplace_deviations
+from ringfence.releases.means import LaplaceMeans
+from ringfence.releases.table_noise import laplace_deviations
 
 PEOPLE = pandas.DataFrame(
     {

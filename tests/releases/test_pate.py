@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import ringfence as rf
+from ringfence.accounting.decisions import decision_profile
 from ringfence.accounting.publication import PublishableEpsilon
 from tests.tensors import float64
 
@@ -73,7 +74,7 @@ def test_several_calls_add_up_to_the_account_of_all_queries() -> None:
     for own in (claim, tight):
         assert own.per_instance.ex_post_epsilon == pytest.approx(wanted.per_instance.ex_post_epsilon)
     assert claim.per_instance.epsilon == claim.epsilon
-    profile = rf.decision_profile(fixed.law, VOTES, neighbours="replaced")
+    profile = decision_profile(fixed.law, VOTES, neighbours="replaced")
     assert tight.per_instance.epsilon == pytest.approx(profile.epsilon(1e-5), rel=1e-9)
     assert adaptive.cost().epsilon(1e-5) == pytest.approx(wanted.epsilon, rel=1e-9)
     assert "one teacher alone" in claim.statement

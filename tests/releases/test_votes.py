@@ -128,7 +128,7 @@ def test_what_depends_on_the_ballots_is_in_the_account_alone(tmp_path: Path) -> 
     ballots = BALLOTS.assign(id=range(80), group="a")
     votes = rf.release_votes(ballots, person="id", ignore=["group"], sigma=17.77)
     assert votes.errors_are_sensitive
-    files = {path.name: path for path in votes.save(tmp_path)}
+    files = {path.name: path for path in votes.save(tmp_path / "v", private=tmp_path / "own")}
     private = json.loads(files["account.json"].read_text())
     assert private["chances_of_error"] == pytest.approx([chance(-50 / 17.77), chance(-40 / 17.77), 0])
     assert private["voters"] == list(range(80))
@@ -158,5 +158,7 @@ def test_the_chart_shows_the_answers_and_nothing_else() -> None:
     votes = rf.release_votes(BALLOTS, sigma=1.0)
     assert_readable(votes.chart())
     (panel,) = votes.chart().panels
-    assert (panel.lines[0].y[0], panel.lines[1].y[1]) == (1.0, -1.0)
+    assert [line.points for line in panel.lines] == [True, True]
+    assert (panel.lines[0].y[1], panel.lines[1].y[0]) == (0.0, 1.0)
+    assert panel.y_names == ("no", "yes")
     assert panel.x_names == ("trees", "cars", "trams")

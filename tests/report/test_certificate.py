@@ -148,16 +148,18 @@ def test_the_account_of_a_table_with_its_statement(tmp_path: Path) -> None:
     table = rf.release_counts(
         np.array([4711, 3]), suppress_below=10, epsilon=1.0, delta=1e-6, noise="gaussian"
     )
-    table.save(tmp_path)
-    source = read_source(tmp_path / "account.json")
+    table.save(tmp_path / "public", private=tmp_path / "own")
+    source = read_source(tmp_path / "own" / "account.json")
     assert source.what.startswith("These counts are protected by differential privacy")
     assert source.delta == 1e-6
     assert source.cost.numbers == 2
     alone = source.cost.guarantee(1e-6)
     assert alone == replace(table.account.guarantee, per_instance=alone.per_instance)
     assert "4711" not in repr(source)
-    (tmp_path / "statement.txt").write_text("These counts satisfy (0.001, 1e-6)-differential privacy.")
-    assert read_source(tmp_path / "account.json") == source
+    (tmp_path / "own" / "statement.txt").write_text(
+        "These counts satisfy (0.001, 1e-6)-differential privacy."
+    )
+    assert read_source(tmp_path / "own" / "account.json") == source
 
 
 def test_an_account_in_which_a_digit_was_changed_is_refused(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def publishable_decision_epsilon(
     >>> import ringfence as rf
     >>> surpluses = torch.arange(-50, 50) * 17.0
     >>> law = rf.StochasticSign(20.0)
-    >>> number = rf.publishable_decision_epsilon(law, surpluses, neighbours="added", delta=1e-5)
+    >>> number = publishable_decision_epsilon(law, surpluses, neighbours="added", delta=1e-5)
     >>> number.per_instance_epsilon < 0.8 * number.epsilon
     True
     """

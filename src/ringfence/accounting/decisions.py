@@ -171,7 +171,7 @@ def decision_profile(
 
     >>> import ringfence as rf
     >>> counts = [[230, 12, 8], [140, 90, 20]]
-    >>> profile = rf.decision_profile(rf.NoisyWinner(20.0), counts, neighbours="replaced")
+    >>> profile = decision_profile(rf.NoisyWinner(20.0), counts, neighbours="replaced")
     >>> round(profile.epsilon(delta=1e-5), 3), profile.proof(delta=1e-5)
     (0.156, 'backward induction')
     """
@@ -185,20 +185,31 @@ def profile_and_rdp(
     queries = number_of_queries(checked_law(law), votes)
     at_most = checked_at_most(at_most, neighbours, queries)
     every = list(pairs(law, votes, neighbours))
-    orders = checked_orders(DEFAULT_ORDERS)
-    rdp = _rdp(law, votes, every, orders, neighbours, at_most)
+    rdp = _rdp(law, votes, every, checked_orders(DEFAULT_ORDERS), neighbours, at_most)
+    return profile_of_pairs(law, every, rdp, neighbours, at_most, queries), rdp
+
+
+def profile_of_pairs(
+    law: DecisionLaw,
+    every: list[Pairs],
+    rdp: PerInstanceRdp,
+    neighbours: Neighbours,
+    at_most: int | None,
+    queries: int,
+) -> PrivacyProfile:
+    """Tight (epsilon, delta) of pairs, which are used up; none may cost more than the law does."""
     mu = math.sqrt(2 * zcdp(law, neighbours, at_most) * (at_most or queries))
     proofs: dict[str, Callable[[float], float]] = {
         "Gaussian": lambda epsilon: gaussian_delta(mu, epsilon),
-        "Rényi": delta_from_rdp(orders, rdp.worst),
+        "Rényi": delta_from_rdp(rdp.orders, rdp.worst),
     }
     together, stand_in = joined(every)
-    del every  # which is large
+    every.clear()  # which is large
     moved = 2 * at_most if at_most is not None and neighbours == "replaced" else at_most  # left, and joined
     if tight := atoms_delta(*together[:3], moved, stand_in):
         left_out = queries * together.rho.shape[0] * UNDERFLOW
         proofs["backward induction"] = lambda epsilon: left_out + tight(epsilon)
-    return PrivacyProfile(proofs), rdp
+    return PrivacyProfile(proofs)
 
 
 def decision_rdp(

@@ -57,9 +57,10 @@ class PublishableEpsilon:
             f"{self.delta:.3g})-differential privacy for every dataset. Except with probability "
             f"{self.failure_probability:.3g} over the noise in this number, the ex-post privacy loss about "
             f"each single record of this dataset is at most {rounded_up(self.ex_post_epsilon)} except with "
-            f"probability {self.delta:.3g} over the run, and at a theta fixed in advance the releases are "
-            f"({rounded_up(self.per_instance_epsilon)}, {self.delta:.3g})-indistinguishable from those of "
-            "any neighbour of this dataset. These numbers were released with noise and may be published."
+            f"probability {self.delta:.3g} over the run, and where no release depends on the results of "
+            f"earlier ones, the releases are ({rounded_up(self.per_instance_epsilon)}, {self.delta:.3g})-"
+            "indistinguishable from those of any neighbour of this dataset. These numbers were released with "
+            "noise and may be published."
         )
 
 

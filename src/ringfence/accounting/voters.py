@@ -50,7 +50,7 @@ def voter_epsilons(law: DecisionLaw, ballots: Real, *, delta: float, candidates:
 
     >>> import ringfence as rf
     >>> ballots = torch.tensor([[1.0, 1.0, -1.0]] * 30 + [[1.0, -1.0, 0.0]] * 20)
-    >>> epsilons = rf.voter_epsilons(rf.StochasticSign(5.0), ballots, delta=1e-5)
+    >>> epsilons = voter_epsilons(rf.StochasticSign(5.0), ballots, delta=1e-5)
     >>> [round(float(value), 3) for value in epsilons[[0, -1]]]
     [0.462, 0.497]
     """

@@ -1,13 +1,16 @@
-"""``ringfence release``: counts, votes, winners, labels and means, with noise, as files to publish.
+"""``ringfence release``: counts, shares, means, sums, quantiles, votes, winners and labels, to publish.
 
 Options have the names of Python's arguments, and go to the library as they are read.
 """
 
 import csv
 import json
+import re
 import tomllib
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,9 +22,10 @@ from ringfence.files.atomic import new_folder
 if TYPE_CHECKING:
     from ringfence.releases.release import Release
 
-release = typer.Typer(
-    help="Release a table privately: files to publish, and a private account.", no_args_is_help=True
-)
+release = typer.Typer(help="Release a table privately, as files to publish.", no_args_is_help=True)
+
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_MOST_IN_A_RANGE = 100_000
 
 
 def split(given: str) -> list[str]:
@@ -61,19 +65,49 @@ def read_domains(given: list[str] | None) -> dict[str, list[Any]] | None:
     return domains or None
 
 
-def read_bins(given: list[str] | None) -> dict[str, list[float]] | None:
-    """The public edges of columns of numbers: each argument is NAME=EDGE,EDGE.
+def read_numbers(given: str) -> Any:
+    """One number, or a list of them with commas between them; FIRST:LAST:STEP is a range with both ends.
 
-    >>> read_bins(["age=0,18,65,inf"])
-    {'age': [0.0, 18.0, 65.0, inf]}
+    >>> read_numbers("0.5"), read_numbers("0,18,65"), read_numbers("0:30:10")
+    (0.5, [0, 18, 65], [0, 10, 20, 30])
     """
-    bins: dict[str, list[float]] = {}
+    try:
+        if given.count(":") == 2:
+            first, last, step = map(Fraction, given.split(":"))
+            many = (last - first) // step + 1
+            if many > _MOST_IN_A_RANGE:
+                raise ValueError(f"a range must have at most {_MOST_IN_A_RANGE:,} numbers, got {given!r}")
+            return [_number(str(float(first + step * place))) for place in range(many)]
+        numbers = [_number(value) for value in given.split(",")]
+    except (ValueError, ZeroDivisionError) as error:
+        if "range must" in str(error):
+            raise
+        raise ValueError(f"{given!r} must be a number, several (1,2,3) or a range (0:100:5)") from None
+    return numbers[0] if len(numbers) == 1 else numbers
+
+
+def _number(text: str) -> float:
+    number = float(text)
+    return int(number) if number.is_integer() and abs(number) < 2**53 else number
+
+
+def read_bins(given: list[str] | None) -> dict[str, list[Any]] | None:
+    """The public edges of columns of numbers or dates: each argument is NAME=EDGE,EDGE.
+
+    >>> read_bins(["age=0,18,65,inf", "born=1950-01-01,1980-01-01,2010-01-01"])
+    {'age': [0.0, 18.0, 65.0, inf], 'born': ['1950-01-01', '1980-01-01', '2010-01-01']}
+    """
+    bins: dict[str, list[Any]] = {}
     for one in given or []:
         name, _, values = one.partition("=")
+        edges: list[Any] = values.split(",")
         try:
-            edges = [float(value) for value in values.split(",")]
+            edges = [float(value) for value in edges]
         except ValueError:
-            raise ValueError(f"--bins must be NAME=EDGE,EDGE with numbers as edges, got {one!r}") from None
+            if not all(_DATE.match(value) for value in edges):
+                raise ValueError(
+                    f"--bins must be NAME=EDGE,EDGE with numbers or dates as edges, got {one!r}"
+                ) from None
         if name in bins:
             raise ValueError(f"--bins must give each column once, got {name!r} twice")
         bins[name] = edges
@@ -109,7 +143,7 @@ Domains = Annotated[
 ]
 Bins = Annotated[
     list[str] | None,
-    typer.Option(callback=read_bins, help="Public edges of a column of numbers: age=0,18,65,inf."),
+    typer.Option(callback=read_bins, help="Public edges of numbers or dates: age=0,18,65,inf."),
 ]
 Missing = Annotated[
     str, typer.Option(help="Rows without a value: 'refuse', 'drop' (leave out) or 'category' (count apart).")
@@ -149,6 +183,16 @@ LedgerUrl = Annotated[
     str | None,
     typer.Option(callback=read_ledger, help="The budget to charge: a URL of 'ringfence ledger create'."),
 ]
+Private = Annotated[
+    Path | None, typer.Option(help="A folder for what must not be published: the account of these people.")
+]
+Lower = Annotated[str, typer.Option(callback=read_numbers, help="Public limit: smaller values count as it.")]
+Upper = Annotated[str, typer.Option(callback=read_numbers, help="Public limit: larger values count as it.")]
+Coverage = Annotated[float, typer.Option(help="How often an interval covers the true number.")]
+GroupThreshold = Annotated[
+    int | None,
+    typer.Option(help="Groups with a smaller noisy size are not shown; left out: what noise allows."),
+]
 What = Annotated[str | None, typer.Option(help="What the ledger calls this release: 'table 1'.")]
 
 
@@ -171,9 +215,14 @@ def release_counts(
     counts: Annotated[
         str | None, typer.Option(help="A column of counts that were aggregated already.")
     ] = None,
+    margins: Annotated[
+        bool, typer.Option(help="Add totals that agree with the counts, which become 0 or more.")
+    ] = False,
+    coverage: Coverage = 0.95,
     ledger: LedgerUrl = None,
     what: What = None,
     out: Out = Path("release"),
+    private: Private = None,
     as_json: AsJson = False,
 ) -> None:
     """How many people are in each cell; small counts are not shown.
@@ -206,6 +255,7 @@ def release_votes(
     ledger: LedgerUrl = None,
     what: What = None,
     out: Out = Path("release"),
+    private: Private = None,
     as_json: AsJson = False,
 ) -> None:
     """What the majority answered to yes/no questions: one row per person, 1 is yes, -1 is no, or yes and no.
@@ -259,6 +309,7 @@ def release_winners(
     ledger: LedgerUrl = None,
     what: What = None,
     out: Out = Path("release"),
+    private: Private = None,
     as_json: AsJson = False,
 ) -> None:
     """Which candidate won each query: from counts (a row per query), ballots (a row per person) or votes.
@@ -295,6 +346,7 @@ def release_labels(
     ledger: LedgerUrl = None,
     what: What = None,
     out: Out = Path("release"),
+    private: Private = None,
     as_json: AsJson = False,
 ) -> None:
     """Which class the teachers of PATE give each query: from counts of votes, or from predictions.
@@ -311,28 +363,26 @@ def release_labels(
 def release_means(
     ctx: typer.Context,
     files: Files,
-    of: Annotated[str, typer.Option(help="The column whose mean is released.")],
-    lower: Annotated[float, typer.Option(help="Public limit: smaller values count as this.")],
-    upper: Annotated[float, typer.Option(help="Public limit: larger values count as this.")],
+    of: Annotated[str, typer.Option(callback=read_names, help="The columns whose means are released.")],
+    lower: Lower,
+    upper: Upper,
     by: By = "",
     epsilon: Epsilon = None,
     delta: Delta = 1e-6,
     sigma: Sigma = None,
     noise: TableNoise = "auto",
-    suppress_below: Annotated[
-        int | None,
-        typer.Option(help="Groups with a smaller noisy size are not shown; left out: what noise allows."),
-    ] = None,
+    suppress_below: GroupThreshold = None,
     domain: Domains = None,
     bins: Bins = None,
     missing: Missing = "refuse",
     table: EngineTable = None,
     person: Person = None,
     at_most: CellsOfOne = 1,
-    coverage: Annotated[float, typer.Option(help="How often an interval covers its mean.")] = 0.95,
+    coverage: Coverage = 0.95,
     ledger: LedgerUrl = None,
     what: What = None,
     out: Out = Path("release"),
+    private: Private = None,
     as_json: AsJson = False,
 ) -> None:
     """Means of a column by group, each with an interval.
@@ -343,6 +393,115 @@ def release_means(
     from ringfence.releases import means as jobs
 
     carry_out(jobs.release_means, **ctx.params)
+
+
+@release.command("sums")
+def release_sums(
+    ctx: typer.Context,
+    files: Files,
+    of: Annotated[str, typer.Option(callback=read_names, help="The columns whose sums are released.")],
+    lower: Lower,
+    upper: Upper,
+    by: By = "",
+    epsilon: Epsilon = None,
+    delta: Delta = 1e-6,
+    sigma: Sigma = None,
+    noise: TableNoise = "auto",
+    domain: Domains = None,
+    bins: Bins = None,
+    missing: Missing = "refuse",
+    table: EngineTable = None,
+    person: Person = None,
+    at_most: CellsOfOne = 1,
+    coverage: Coverage = 0.95,
+    ledger: LedgerUrl = None,
+    what: What = None,
+    out: Out = Path("release"),
+    private: Private = None,
+    as_json: AsJson = False,
+) -> None:
+    """Sums of columns by group, each with an interval.
+
+    Example: ringfence release sums people.csv --of hours --by region --domain region=north,south
+    --lower 0 --upper 60 --epsilon 1 --delta 1e-6 --out release
+    """
+    from ringfence.releases import means as jobs
+
+    carry_out(jobs.release_sums, **ctx.params)
+
+
+@release.command("shares")
+def release_shares(
+    ctx: typer.Context,
+    files: Files,
+    questions: Annotated[str, typer.Option(callback=read_names, help="Columns of answers: smokes,cycles.")],
+    by: By = "",
+    answers: Annotated[
+        str, typer.Option(callback=read_names, help="Public answers, of questions without a --domain: 0,1.")
+    ] = "",
+    epsilon: Epsilon = None,
+    delta: Delta = 1e-6,
+    sigma: Sigma = None,
+    noise: TableNoise = "auto",
+    suppress_below: GroupThreshold = None,
+    domain: Domains = None,
+    bins: Bins = None,
+    missing: Missing = "refuse",
+    table: EngineTable = None,
+    person: Person = None,
+    at_most: CellsOfOne = 1,
+    coverage: Coverage = 0.95,
+    ledger: LedgerUrl = None,
+    what: What = None,
+    out: Out = Path("release"),
+    private: Private = None,
+    as_json: AsJson = False,
+) -> None:
+    """Which share of those who answered gave each answer, for many questions at once, with intervals.
+
+    Example: ringfence release shares survey.csv --questions smokes,cycles --answers 0,1 --epsilon 1
+    --delta 1e-6 --out release
+    """
+    from ringfence.releases import shares as jobs
+
+    carry_out(jobs.release_shares, **ctx.params)
+
+
+@release.command("quantiles")
+def release_quantiles(
+    ctx: typer.Context,
+    files: Files,
+    of: Annotated[str, typer.Option(help="The column whose quantiles are released.")],
+    candidates: Annotated[
+        str, typer.Option(callback=read_numbers, help="Public values to choose from: 0:100000:500, or 1,2,5.")
+    ],
+    by: By = "",
+    quantiles: Annotated[
+        str, typer.Option(callback=read_numbers, help="Levels between 0 and 1: 0.25,0.5,0.75.")
+    ] = "0.5",
+    epsilon: Epsilon = None,
+    delta: Delta = 1e-6,
+    domain: Domains = None,
+    bins: Bins = None,
+    missing: Missing = "refuse",
+    table: EngineTable = None,
+    person: Person = None,
+    at_most: CellsOfOne = 1,
+    coverage: Coverage = 0.95,
+    ledger: LedgerUrl = None,
+    what: What = None,
+    out: Out = Path("release"),
+    private: Private = None,
+    as_json: AsJson = False,
+) -> None:
+    """Medians or other quantiles of a column by group, each with an interval.
+
+    Example: ringfence release quantiles people.csv --of income --candidates 0:100000:500 --by region
+    --domain region=north,south --epsilon 1 --delta 1e-6 --out release
+    """
+    from ringfence.releases import quantiles as jobs
+
+    carry_out(jobs.release_quantiles, **ctx.params)
 
 
 def read_data(files: list[str], table: str | None) -> Any:
@@ -366,6 +525,7 @@ def carry_out(
     files: Any,
     out: Path,
     as_json: bool,
+    private: Path | None = None,
     table: str | None = None,
     **options: Any,
 ) -> None:
@@ -374,13 +534,20 @@ def carry_out(
     What the owner of the data alone may know is said on the error stream, marked as private.
 
     A folder that holds something, or that another process is about to write, is refused before anything is
-    released: the account in it is the only record of what a release cost.
+    released.
     """
+    from ringfence.releases.release import check_apart
+
+    check_apart(out, private)
     files = read_data(files, table)
     quiet = busy("Releasing", quiet=as_json)
-    with quiet, warnings.catch_warnings(record=True) as warned, new_folder(out) as beside:
+    hidden = nullcontext() if private is None else new_folder(private)
+    with quiet, warnings.catch_warnings(record=True) as warned, new_folder(out) as beside, hidden as apart:
         made = job(files, **options)
-        paths = [out / path.name for path in made.save(beside)]
+        paths = [
+            (private if private and path.name == "account.json" else out) / path.name
+            for path in made.save(beside, private=apart)
+        ]
     for warning in warned:
         typer.echo(f"ringfence: warning: {warning.message}", err=True)
     for sentence in made.private:

@@ -5,13 +5,15 @@ counts in at most so many of them, once in each, chosen by that person's rows al
 bound contributions in this way before they add noise.
 """
 
+import functools
 import itertools
 import math
+import operator
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -60,7 +62,7 @@ class Cells:
         """The number of cells."""
         return math.prod(len(axis.values) for axis in self.axes)
 
-    @cached_property
+    @functools.cached_property
     def columns(self) -> dict[str, list[Any]]:
         """One column for each axis, one row for each cell."""
         rows = list(itertools.product(*(axis.values for axis in self.axes)))
@@ -219,27 +221,52 @@ def _listed(rows: Rows, column: "ir.Column", argument: str, values: Any) -> "tup
 
 def _binned(rows: Rows, name: str, edges: Iterable[Any]) -> "tuple[ir.Value, list[str]]":
     """The number of the bin of a row, -1 outside of them and null where there is no value; and the labels."""
-    ends = [checks.number(f"an edge of the bins of column {name!r}", edge, checks.real) for edge in edges]
-    if len(ends) < 2 or any(a >= b for a, b in itertools.pairwise(ends)):
-        raise ValueError(f"bins of column {name!r} must be two or more rising edges, got {ends}")
     import ibis
 
-    number = rows.numbers("bins", name)
+    given = list(edges)
+    dates = any(isinstance(edge, date | str) for edge in given)
+    own = f"an edge of the bins of column {name!r}"
+    ends: list[Any] = [
+        _moment(own, edge) if dates else checks.number(own, edge, checks.real) for edge in given
+    ]
+    if len(ends) < 2 or any(a >= b for a, b in itertools.pairwise(ends)):
+        raise ValueError(f"bins of column {name!r} must be two or more rising edges, got {given}")
+    value = rows.moments("bins", name) if dates else rows.numbers("bins", name)
+    inside = (value >= ends[0]) & (value <= ends[-1])
+    key = ibis.ifelse(inside, number_of_interval(value, ends[1:-1]), -1)
     last = len(ends) - 2
+    labels = [_interval(a, b, place == last) for place, (a, b) in enumerate(itertools.pairwise(ends))]
+    return rows.column("bins", name).isnull().ifelse(None, key), labels
 
-    def search(first: int, end: int) -> "ir.Value":
-        """Nested questions that find the bin in as many steps as its number has digits."""
-        if first == end:
+
+def number_of_interval(value: "ir.Value", ends: Sequence[Any]) -> "ir.Value":
+    """How many of these rising ends are not above the value, by nested questions: few for each row."""
+    import ibis
+
+    def search(first: int, last: int) -> "ir.Value":
+        if first == last:
             return ibis.literal(first)
-        middle = (first + end + 1) // 2
-        return ibis.ifelse(number < ends[middle], search(first, middle - 1), search(middle, end))
+        middle = (first + last + 1) // 2
+        return ibis.ifelse(value < ends[middle - 1], search(first, middle - 1), search(middle, last))
 
-    inside = ibis.ifelse((number >= ends[0]) & (number <= ends[-1]), search(0, last), -1)
-    key = rows.column("bins", name).isnull().ifelse(None, inside)
-    return key, [_interval(a, b, place == last) for place, (a, b) in enumerate(itertools.pairwise(ends))]
+    return search(0, len(ends))
 
 
-def _interval(lower: float, upper: float, last: bool) -> str:
+def _moment(name: str, edge: Any) -> datetime:
+    """An edge that is a date, as the moment when that day begins, or a moment without a time zone."""
+    try:
+        moment = datetime.fromisoformat(edge if isinstance(edge, str) else edge.isoformat())
+    except (AttributeError, ValueError):
+        raise ValueError(f"{name} must be a date like 2026-01-31 where another is, got {edge!r}") from None
+    if moment.tzinfo is not None:
+        raise ValueError(f"{name} must have no time zone, got {edge!r}: give the local time of the data")
+    return moment
+
+
+def _interval(lower: Any, upper: Any, last: bool) -> str:
+    if isinstance(lower, datetime):
+        first, end = (str(moment).removesuffix(" 00:00:00") for moment in (lower, upper))
+        return f"{first} to {'' if last else 'before '}{end}"
     if math.isinf(lower):
         return "all" if math.isinf(upper) else f"{'up to' if last else 'under'} {upper:g}"
     if math.isinf(upper):
@@ -299,14 +326,30 @@ def check_rows(rows: Rows, cells: Cells, people: Tensor) -> None:
             )
 
 
-def sums_in(
-    rows: Rows, cells: Cells, of: Any, limits: tuple[float, float], person: Any | None, at_most: int
-) -> tuple[Tensor, Tensor]:
-    """Counts the people in each cell, and sums their values in units of 1 / UNITS.
+class Clamped(NamedTuple):
+    """A column whose values are clamped to public limits, and then measured from ``middle`` in ``half``."""
 
-    A value is clamped to ``limits``, and (value - middle) / half width is rounded to a multiple of
-    1 / UNITS. Where a person has several rows in a cell the mean of their values counts. Rows without a value
-    are left out with ``missing="drop"`` and refused otherwise; what is no finite number is always refused.
+    of: str
+    lower: float
+    upper: float
+    middle: float
+    half: float
+
+    def units(self, value: "ir.Value") -> "ir.Value":
+        """A value as a whole number of units of ``half`` / UNITS, at most UNITS of them."""
+        ends = ((end - self.middle) / self.half * UNITS for end in (self.lower, self.upper))
+        low, high = (max(-UNITS, min(UNITS, end)) for end in ends)
+        return _rounded(((value - self.middle) / self.half * UNITS).clip(low, high))
+
+
+def sums_in(
+    rows: Rows, cells: Cells, columns: Sequence[Clamped], person: Any | None, at_most: int
+) -> tuple[Tensor, Tensor]:
+    """Counts the people in each cell, and sums their values, (cells, columns), in units of half / UNITS.
+
+    Values are clamped, measured and rounded as ``columns`` say. Where a person has several rows in a cell
+    the mean of their values counts. Rows that lack one of the values are left out with ``missing="drop"`` and
+    refused otherwise; what is no finite number is always refused.
 
     Guarantee: as ``people_in``; and the value of one person moves the sum of a cell by at most UNITS. Sums
     are of integers, so there is no rounding that other rows could change.
@@ -315,29 +358,77 @@ def sums_in(
     >>> from ringfence.releases.reader import open_rows
     >>> with open_rows(np.array([[7, 0, 10.0], [7, 0, 30.0], [8, 0, 1e9]])) as rows:  # person, ward, euros
     ...     ward = public_cells(rows, [1], domain={1: [0]})
-    ...     people, sums = sums_in(rows, ward, 2, (0.0, 100.0), person=0, at_most=1)
+    ...     people, sums = sums_in(rows, ward, [Clamped("2", 0.0, 100.0, 50.0, 50.0)], person=0, at_most=1)
     >>> people.tolist(), (sums / UNITS).tolist()
-    ([2], [0.40000057220458984])
+    ([2], [[0.40000057220458984]])
     """
-    lower, upper = limits
-    value, raw = rows.numbers("of", of), rows.column("of", of)
-    middle, half = lower / 2 + upper / 2, upper / 2 - lower / 2
-    units = _rounded(((value - middle) / half * UNITS).clip(-UNITS, UNITS))
-    bad = value.isnull() & raw.notnull() if cells.missing == "drop" else value.isnull()
-    asked = {"people": value.count(), "units": units.sum(), "bad": bad.cast("int32").sum()}
-    survey = _survey(rows, cells, person, asked)
-    if any(survey["bad"].to_pylist()):
-        [one] = one_of(rows, raw, bad)
-        what = "a missing value" if one is None else f"the value {one!r}"
-        leave = ", or give missing='drop' to leave such rows out" if one is None else ""
-        raise ValueError(f"column {str(of)!r} has {what}, where a number is needed: fill it{leave}")
+    values = [rows.numbers("of", column.of) for column in columns]
+    check_numbers(rows, cells, [column.of for column in columns], values)
+    units = {f"u{at}": one.units(value) for at, (one, value) in enumerate(zip(columns, values, strict=True))}
+    if cells.missing == "drop":  # a row that lacks one of the values counts in none of the sums
+        everywhere = functools.reduce(operator.and_, (value.notnull() for value in values))
+        units = {name: everywhere.ifelse(own, None) for name, own in units.items()}
+    sums = {name: own.sum() for name, own in units.items()}
+    survey = _survey(rows, cells, person, {"people": units["u0"].count(), **sums})
     if person is not None:
-        own = _of_people(rows, cells, person, survey, units=units)
-        own = own.filter(own.units.notnull())
-        mean = _rounded(own.units.sum().cast("float64") / own.count())
-        own = own.group_by("cell", "person").aggregate(units=mean)
-        survey = count_kept(rows, own, cells.count, at_most, sums=("units",))
-    return cells.fill(survey, "people"), cells.fill(survey, "units")
+        own = _of_people(rows, cells, person, survey, **units)
+        own = own.filter(own.u0.notnull())
+        means = {name: _rounded(own[name].sum().cast("float64") / own.count()) for name in units}
+        own = own.group_by("cell", "person").aggregate(**means)
+        survey = count_kept(rows, own, cells.count, at_most, sums=tuple(units))
+    return cells.fill(survey, "people"), torch.stack([cells.fill(survey, name) for name in units], dim=1)
+
+
+def ranks_in(
+    rows: Rows, cells: Cells, of: Any, candidates: Sequence[float], person: Any | None, at_most: int
+) -> Tensor:
+    """Counts the people in each cell by the candidate that is nearest to their value, (cells, candidates).
+
+    Where a person has several rows in a cell the mean of their values counts, once.
+
+    Guarantee: rows of one person, whatever they are, change at most ``at_most`` rows of these counts, each in
+    one place by 1.
+
+    >>> import numpy as np
+    >>> from ringfence.releases.reader import open_rows
+    >>> with open_rows(np.array([[7, 0, 10.0], [7, 0, 30.0], [8, 0, 1e9]])) as rows:  # person, ward, euros
+    ...     ward = public_cells(rows, [1], domain={1: [0]})
+    ...     ranks_in(rows, ward, 2, [0, 18, 24, 99], person=0, at_most=1).tolist()
+    [[0, 1, 0, 1]]
+    """
+    value = rows.numbers("of", of)
+    check_numbers(rows, cells, [of], [value])
+    halfway = [a / 2 + b / 2 for a, b in itertools.pairwise(candidates)]
+    if person is None:
+        number = value.isnull().ifelse(None, number_of_interval(value, halfway))
+        found = {place: place for place in range(len(candidates))} | {None: _LEFT_OUT}
+        last = Axis(str(of), tuple(candidates), number, found, value)
+        return people_in(rows, Cells((*cells.axes, last)), None, 1).reshape(cells.count, -1)
+    own = _of_people(rows, cells, person, _survey(rows, cells, person, {}), value=value)
+    own = own.filter(own.value.notnull())
+    own = own.group_by("cell", "person").aggregate(value=own.value.mean())
+    own = own.select("cell", "person", place=number_of_interval(own.value, halfway).cast("int64"))
+    answer = count_kept(rows, own, cells.count, at_most, by=("cell", "place"))
+    cell, place, people = (torch.tensor(answer[name].to_pylist()) for name in ("cell", "place", "people"))
+    counts = torch.zeros(cells.count, len(candidates), dtype=torch.int64)
+    return counts.index_put_((cell.long(), place.long()), people.long())
+
+
+def check_numbers(rows: Rows, cells: Cells, names: Sequence[Any], values: "Sequence[ir.Value]") -> None:
+    """Refuses what is no finite number, and missing values unless such rows are left out."""
+    raws = [rows.column("of", name) for name in names]
+    wrong = {
+        f"bad{at}": value.isnull() & raw.notnull() if cells.missing == "drop" else value.isnull()
+        for at, (value, raw) in enumerate(zip(values, raws, strict=True))
+    }
+    asked = {name: bad.cast("int32").sum() for name, bad in wrong.items()}
+    found = rows.ask(rows.table.aggregate(**asked)).to_pylist()[0]
+    for name, raw, (number, bad) in zip(names, raws, wrong.items(), strict=True):
+        if found[number]:
+            [one] = one_of(rows, raw, bad)
+            what = "a missing value" if one is None else f"the value {one!r}"
+            leave = ", or give missing='drop' to leave such rows out" if one is None else ""
+            raise ValueError(f"column {str(name)!r} has {what}, where a number is needed: fill it{leave}")
 
 
 def _rounded(number: "ir.Value") -> "ir.Value":
@@ -377,6 +468,20 @@ def checked_at_most(at_most: int, person: Any | None, cells: int, *, aggregated:
             "every row is a person of its own"
         )
     return min(at_most, cells)
+
+
+def refuse_weights(weights: object) -> None:
+    """Refuses the weights of a survey, which no job takes.
+
+    >>> refuse_weights(None)
+    """
+    if weights is not None:
+        raise ValueError(
+            f"weights must be left out, got {weights if isinstance(weights, str) else type(weights)}: a "
+            "person of weight w moves a count by w, so that the noise depends on the largest weight that "
+            "anybody may have, which must be public. Weighted counts are sums: release_sums(of=the weight, "
+            "lower=0, upper=that limit)"
+        )
 
 
 def one_of(rows: Rows, column: "ir.Value", wanted: "ir.Value") -> list[Any]:

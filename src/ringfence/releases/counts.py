@@ -28,10 +28,12 @@ from ringfence.releases.cells import (
     counts_in,
     people_in,
     public_cells,
+    refuse_weights,
 )
+from ringfence.releases.margins import margins_of, non_negative
 from ringfence.releases.reader import LARGEST_COUNT, Columns, as_numpy, is_array, make_table, open_rows
 from ringfence.releases.release import Bars, Release, RowsAre, Series, build_statement
-from ringfence.releases.table_noise import NOISES, NoiseKind, TableNoise, count_noise
+from ringfence.releases.table_noise import NOISES, NoiseKind, TableNoise, count_noise, half_width_of_sum
 
 
 def release_counts(
@@ -49,6 +51,9 @@ def release_counts(
     person: str | int | None = None,
     at_most: int = 1,
     counts: str | int | None = None,
+    margins: bool = False,
+    coverage: float = 0.95,
+    weights: None = None,
     seed: int | Noise | None = None,
     ledger: Ledger | None = None,
     what: str | None = None,
@@ -72,12 +77,18 @@ def release_counts(
     epsilon, delta and ``at_most``, and Gaussian with ``sigma``, or with a ``ledger`` at a delta, whose budget
     counts Gaussians. Released are whole numbers. Every call is a release of its own, to be paid for;
     ``ledger`` is charged for it beforehand, in an entry called ``what``. ``seed`` is for tests: everybody who
-    knows it knows the counts.
+    knows it knows the counts. ``weights`` are refused, with the reason.
+
+    Counts come with intervals that allow for the noise. With ``margins`` all noisy counts are then changed to
+    the nearest whole numbers from 0 on that have the same sum, and totals are added that agree with them:
+    rows that have "total" in place of a value. Such a total counts the cells that are not shown as well,
+    whose noise is therefore drawn without regard to the threshold.
 
     Guarantee: (epsilon, delta)-differential privacy for every dataset and any one person added or removed,
     provided that what is given here was not chosen by looking at the data. The law is the Gaussian's, rounded
     to whole numbers by a secure release, or ``Laplace``; with a threshold, its support begins there. An error
-    releases nothing, but its message may contain values of the data.
+    releases nothing, but its message may contain values of the data. The chance that a count is shown with
+    an interval that misses the true one is at most 1 - ``coverage``.
 
     >>> import ringfence as rf
     >>> from pandas import DataFrame
@@ -91,6 +102,9 @@ def release_counts(
     ('west', 'yes', '<20', 'yes')
     """
     checks.one_of("noise", noise, NOISES)
+    checks.flag("margins", margins)
+    refuse_weights(weights)
+    coverage = checks.probability("coverage", coverage)
     budget = Budget.checked(epsilon, delta, sigma, seed, ledger, what, pure=noise != "gaussian")
     threshold = suppress_below
     if threshold is not None:
@@ -98,37 +112,49 @@ def release_counts(
     if by is None and is_array(data):
         if person is not None or counts is not None or domain or bins:
             raise ValueError("by must name columns where person, counts, domain or bins is given, got None")
+        if margins:
+            raise ValueError("margins must be False where data holds counts without names, got True")
         table = array_counts(data, at_most)
     else:
         table = table_counts(data, by, domain, bins, person, at_most, counts, missing)
     used = count_noise(budget, noise, table.at_most)
-    law = used.law(threshold)
+    edge = None if margins else threshold
+    law = used.law(edge)
     promised = used.loss(table.theta, table.at_most)
-    measure = partial(measure_counts, promised, budget.delta, law, table.theta, table.at_most, threshold)
+    measure = partial(measure_counts, promised, budget.delta, law, table.theta, table.at_most, edge)
     account = ReleaseAccount(promised, budget.delta, measure)
     budget.charge(account, "release_counts")
-    drawn = budget.release(law, table.theta, "counts", used.step)
-    shown = [
-        None if threshold is not None and count < threshold else round(count) for count in drawn.tolist()
-    ]
+    noisy = [round(count) for count in budget.release(law, table.theta, "counts", used.step).tolist()]
+    shown, keys = shown_counts(used, noisy, threshold, coverage), table.columns
+    series = [Series("count", shown["count"], shown["low"], shown["high"])]
+    if margins:
+        shown, keys = with_margins(used, noisy, threshold, coverage, table.columns)
+        series = [Series("count", shown["count"][: len(noisy)])]
+    released: dict[str, list[Any]] = {"count": shown["count"]}
     error = used.error
-    released: dict[str, list[Any]] = {"count": shown}
-    low, high = ([None if count is None else count + sign * error for count in shown] for sign in (-1, 1))
-    series = [Series("count", shown, low, high)]
     method = f"{used.name} noise with a standard deviation of {used.deviation:.3g} was added to every count"
     exact, reading = ", whatever the data.", "Counts are not changed after the noise: some may be negative."
     if threshold is not None:
-        released["suppressed"] = [count is None for count in shown]
-        gray = [threshold if count is None else None for count in shown]
-        series.append(Series(f"below {threshold}, not shown", gray, mechanism="any"))
+        released["suppressed"] = [count is None for count in shown["count"]]
+        gray = [threshold if count is None else None for count in series[0].heights]
+        series.append(Series(f"below {threshold}, not shown", gray, mechanism="any", hatched=True))
         method += f", and noisy counts below {threshold} are not shown"
         exact = _selection(threshold, used)
         reading = "A count that is not shown may be larger than the threshold: the noise decides, too."
+    caption = f"Whiskers are the intervals of coverage {coverage:.3g}."
+    if margins:
+        method += (
+            "; afterwards all counts were changed to the nearest whole numbers from 0 on with the same sum, "
+            "and totals were added up from them"
+        )
+        reading = "Margins: standard errors and intervals are those before counts were made to agree."
+        caption = "These counts were made non-negative after the noise was added."
     return Release(
         title="Counts",
-        keys=table.columns,
+        keys=keys,
         released=released,
-        standard_errors=[None if count is None else error for count in shown],
+        standard_errors=shown["standard_error"],
+        intervals={"low": shown["low"], "high": shown["high"]},
         hidden="" if threshold is None else f"<{threshold}",
         like=table.like,
         account=account,
@@ -144,28 +170,74 @@ def release_counts(
             method=method,
             public="Cells (every combination of the declared values, also where nobody is in it), noise and "
             "threshold",
-            promises=(f"Standard errors are those of the noise on whole numbers{exact}",),
+            promises=(
+                f"Standard errors are those of the noise on whole numbers{exact}",
+                "The chance over the noise that a count is shown with an interval that misses the true one "
+                f"is at most {1 - coverage:.2g}.",
+            ),
             leaves_out=(
                 "Sampling, non-response and errors in the data are not part of the standard errors.",
                 reading,
             ),
         ),
-        bars=Bars(
-            caption=f"Whiskers are one standard error of the noise, {error:.3g}, to either side.",
-            y_label="count",
-            series=series,
-            rows=table.columns,
-        ),
+        bars=Bars(caption=caption, y_label="count", series=series, rows=table.columns),
         settings=(
             (
                 "noise",
                 f"{used.name}, standard deviation {used.deviation:.6g}, on multiples of {used.step or 1:g}",
             ),
+            ("standard error", f"{error:.6g}"),
             ("threshold", "none" if threshold is None else str(threshold)),
             ("cells", f"{table.theta.numel():,}"),
             ("cells of one person", f"at most {table.at_most}"),
         ),
     )
+
+
+def shown_counts(
+    used: TableNoise, noisy: Sequence[int], threshold: int | None, coverage: float, numbers: int = 1
+) -> dict[str, list[Any]]:
+    """Noisy counts, each the sum of so many, with their errors and intervals; None below the threshold.
+
+    >>> from ringfence.releases.table_noise import LaplaceNoise
+    >>> shown_counts(LaplaceNoise(1.0), [12, 1], 5, 0.95)["low"]
+    [9.0, None]
+    """
+    far = half_width_of_sum(used, coverage, numbers)
+    columns = {
+        "count": noisy,
+        "standard_error": [math.sqrt(numbers) * used.error] * len(noisy),
+        "low": [count - far for count in noisy],
+        "high": [count + far for count in noisy],
+    }
+    hidden = [threshold is not None and count < threshold for count in noisy]
+    return {
+        name: [None if gone else value for value, gone in zip(values, hidden, strict=True)]
+        for name, values in columns.items()
+    }
+
+
+def with_margins(
+    used: TableNoise, noisy: Sequence[int], threshold: int | None, coverage: float, cells: Columns
+) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
+    """What ``shown_counts`` returns, of cells and then of totals; and the columns that tell them apart.
+
+    >>> from ringfence.releases.table_noise import LaplaceNoise
+    >>> with_margins(LaplaceNoise(1.0), [12, -3], None, 0.95, {"sex": ["f", "m"]})[0]["count"]
+    [9, 0, 9]
+    """
+    keys, members = margins_of(cells)
+    agreed = non_negative(noisy)
+    parts = []
+    for own in [[place] for place in range(len(noisy))] + members:
+        part = shown_counts(used, [sum(noisy[place] for place in own)], None, coverage, len(own))
+        count = sum(agreed[place] for place in own)
+        gone = threshold is not None and count < threshold
+        parts.append(
+            {name: [None] if gone else values for name, values in {**part, "count": [count]}.items()}
+        )
+    columns = {name: [value for part in parts for value in part[name]] for name in parts[0]}
+    return columns, {name: [*values, *keys[name]] for name, values in cells.items()}
 
 
 @dataclass(frozen=True)
@@ -199,7 +271,7 @@ def table_counts(
     if person is not None and counts is not None:
         raise ValueError(f"person must not be given where counts are aggregated already, got {person!r}")
     with open_rows(data) as rows:
-        taken = ("count", "suppressed", "standard_error")
+        taken = ("count", "suppressed", "standard_error", "low", "high")
         cells = public_cells(rows, by, domain, bins, taken, missing)
         size = checked_at_most(at_most, person, cells.count, aggregated=counts is not None)
         theta = people_in(rows, cells, person, size) if counts is None else counts_in(rows, cells, counts)

@@ -155,6 +155,14 @@ class Rows:
         number = column.cast("float64") if kind.is_numeric() else column.try_cast("float64")
         return number.between(-_LARGEST, _LARGEST).ifelse(number, None)
 
+    def moments(self, argument: str, name: object) -> "ir.Column":
+        """A column of dates or moments without a time zone, null where there is none."""
+        column = self.column(argument, name)
+        kind = column.type()
+        if not (kind.is_string() or kind.is_date() or kind.is_timestamp()):
+            raise ValueError(f"column {str(name)!r} must hold dates, since its {argument} are, got {kind}")
+        return column.try_cast("timestamp") if kind.is_string() else column.cast("timestamp")
+
     def ask(self, query: "ir.Table") -> "pyarrow.Table":
         """The answer to a query; an error of the engine is one line."""
         with _errors_in_one_line("the table"):

@@ -3,8 +3,9 @@
 import csv
 import math
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -24,7 +25,7 @@ _MOVED = {"sensitive": "Release.account.statement", "publishable": "str(Release.
 _MOST_PRINTED = 60  # rows of a table
 _MOST_NAMES = 24  # rows of a table that have their names in a chart
 _MOST_PANELS = 12
-MOST_BARS = 2000  # rows of a table that are drawn: no eye tells more of them apart
+MOST_BARS = 600  # rows of a table that are drawn: no eye tells more of them apart
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,8 @@ def build_statement(
     once, own = f"at most once in every {unit}", ""
     if at_most is not None:
         own = ": which ones depends on that person alone"
-        several = f"{unit[:-1]}ies" if unit.endswith("y") else f"{unit}s"
+        noun, *rest = unit.split(" ", 1)
+        several = " ".join((f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s", *rest))
         once = f"in at most {at_most} {unit if at_most == 1 else several}, once in each"
     bounded = {
         "rows": f"Each row is taken as one person, who counts {once}: a person with several rows is "
@@ -146,6 +148,8 @@ class Series(NamedTuple):
     low: Sequence[float | None] | None = None
     high: Sequence[float | None] | None = None
     mechanism: str = "rectified"  # whose colour they have
+    hatched: bool = False  # stands for what is not shown
+    points: bool = False  # instead of bars
 
     def line(self, rows: Sequence[int], first: int = 0) -> Line:
         """The bars of some rows, at the places ``first``, ``first`` + 1, ...
@@ -160,7 +164,8 @@ class Series(NamedTuple):
             else tuple(math.nan if (end := ends[row]) is None else float(end) for row in rows)
             for ends in self[1:4]
         )
-        return Line(self.name, x, y or (), low, high, mechanism=self.mechanism, bars=True)
+        look = {"mechanism": self.mechanism, "bars": not self.points, "points": self.points}
+        return Line(self.name, x, y or (), low, high, hatched=self.hatched, **look)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -171,7 +176,18 @@ class Bars:
     y_label: str
     series: Sequence[Series]
     rows: Columns
-    y_from_zero: bool = True
+    y_names: tuple[str, ...] = ()  # what stands at y = 0, 1, ... instead of numbers
+
+    @property
+    def readable(self) -> bool:
+        """Whether there are few enough rows for a chart."""
+        return all(len(values) <= MOST_BARS for values in self.rows.values())
+
+    @property
+    def too_many(self) -> str:
+        """The sentence for a table that is not drawn."""
+        many = max(len(values) for values in self.rows.values())
+        return f"There is no chart: it would have {many:,} bars, and more than {MOST_BARS:,} cannot be read."
 
     def chart(self, title: str) -> Chart:
         """One panel, or one for each value of the first column where there are several columns.
@@ -181,15 +197,16 @@ class Bars:
         >>> [panel.title for panel in chart.panels], chart.panels[0].x_label, chart.panels[0].x_names
         (['region: north', 'region: south'], 'age', ('young', 'old'))
         """
-        names, many = list(self.rows), max((len(values) for values in self.rows.values()), default=1)
-        columns = (values[:MOST_BARS] for values in self.rows.values())
+        if not self.readable:
+            raise ValueError(self.too_many)
+        names, columns = list(self.rows), self.rows.values()
         texts = [["missing" if value is None else str(value) for value in values] for values in columns]
         labels = list(zip(*texts, strict=True)) or [()]
         groups: dict[tuple[str, ...], list[int]] = {}
         for row, label in enumerate(labels):
             groups.setdefault(label[:1], []).append(row)
         apart = len(names) > 1 and 1 < len(groups) <= _MOST_PANELS
-        whiskers = [end for own in self.series for ends in own[2:4] for end in (ends or ())[:MOST_BARS]]
+        whiskers = [end for own in self.series for ends in own[2:4] for end in ends or ()]
         panels = []
         for first, rows in groups.items() if apart else [((), list(range(len(labels))))]:
             named = len(rows) <= _MOST_NAMES
@@ -199,13 +216,13 @@ class Bars:
                     x_label=", ".join(names[apart:]) if named else "row of the table",
                     y_label=self.y_label,
                     lines=tuple(own.line(rows, first=0 if named else 1) for own in self.series),
-                    y_from_zero=self.y_from_zero,
+                    y_from_zero=not self.y_names,
+                    y_names=self.y_names,
                     y_also=tuple(end for end in whiskers if end is not None),
                     x_names=tuple(", ".join(labels[row][apart:]) for row in rows) if named else (),
                 )
             )
-        cut = f" The first {MOST_BARS:,} of {many:,} rows are drawn." if many > MOST_BARS else ""
-        return Chart("chart", title, f"{self.caption}{cut}", tuple(panels), columns=3)
+        return Chart("chart", title, self.caption, tuple(panels), columns=3)
 
 
 @dataclass(frozen=True)
@@ -214,10 +231,11 @@ class Release:
 
     ``values`` and ``errors`` are frames of the kind that came in: what is released, and its standard errors
     or chances of being wrong. Where ``errors_are_sensitive`` they are computed from the private data: no
-    file but account.json has them. ``account`` is the cost of the release and sensitive, ``statement`` has
-    the words for it. ``columns`` and ``error_columns`` are the same tables as plain data: ``keys`` tell the
-    rows apart, and a number that is not shown is None; ``hidden`` is what is printed in its place. ``like``
-    makes a frame of columns. ``private`` are sentences for the owner of the data, which no file has.
+    file but account.json, in a private folder, has them. ``account`` is the cost of the release and
+    sensitive, ``statement`` has the words for it. ``columns`` and ``error_columns`` are the same tables as
+    plain data: ``keys`` tell the rows apart, and a number that is not shown is None; ``hidden`` is what is
+    printed in its place. ``like`` makes a frame of columns. ``private`` are sentences for the owner of the
+    data, which no file has.
 
     >>> import numpy as np
     >>> import ringfence as rf
@@ -237,6 +255,7 @@ class Release:
     bars: Bars
     settings: tuple[tuple[str, str], ...] = ()
     private: tuple[str, ...] = ()
+    intervals: Columns = field(default_factory=dict)  # low and high, where ``released`` has none
 
     @property
     def columns(self) -> Columns:
@@ -248,7 +267,8 @@ class Release:
         """How far off it may be, as plain data; see ``errors_are_sensitive``."""
         if self.standard_errors is None:
             return {**self.keys, "chance_of_error": self.account.details["chances_of_error"]}
-        return {**self.keys, "standard_error": self.standard_errors}
+        errors = {"standard_error": self.standard_errors} if self.standard_errors else {}
+        return {**self.keys, **errors, **self.intervals}
 
     @property
     def errors_are_sensitive(self) -> bool:
@@ -274,32 +294,71 @@ class Release:
         columns = [[self._text(name, value) for value in values] for name, values in self.columns.items()]
         return list(zip(*columns, strict=True))
 
+    @property
+    def table(self) -> Columns:
+        """All that may be published: what was released, and its standard errors and intervals."""
+        return self.columns if self.errors_are_sensitive else {**self.columns, **self.error_columns}
+
     def to_csv(self, path: str | Path) -> Path:
-        """Writes the table to a CSV file; a text that spreadsheets would run has a quote before it."""
-        text = StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(map(_no_formula, self.columns))
-        writer.writerows(map(_no_formula, row) for row in self.rows())
-        return _write(Path(path), text.getvalue())
+        """Writes the table with its errors to a CSV file: what is not shown is an empty cell.
 
-    def save(self, folder: str | Path) -> list[Path]:
-        """Writes table.csv, statement.txt, chart.png, chart.pdf, report.html, account.json: a new folder.
+        A text that spreadsheets would run has a quote before it.
+        """
+        columns = ([self._cell(name, value) for value in values] for name, values in self.table.items())
+        return _write_csv(Path(path), [tuple(self.table), *zip(*columns, strict=True)])
 
-        Guarantee: what depends on the private data other than through the release is in
-        account.json alone, which only its owner may read and which says that it is private.
+    def wide_to_csv(self, path: str | Path) -> Path:
+        """Writes what was released as a cross-table: the first key column down, the second across.
+
+        >>> import numpy as np
+        >>> import ringfence as rf
+        >>> from tempfile import TemporaryDirectory
+        >>> table = rf.release_counts(np.array([[900, 800], [700, 600]]), epsilon=1.0)
+        >>> with TemporaryDirectory() as folder:
+        ...     table.wide_to_csv(Path(folder) / "wide.csv").read_text().split()[0]
+        'dimension'
+        """
+        if len(self.keys) != 2:
+            raise ValueError(f"a cross-table must have 2 key columns, got {', '.join(self.keys) or 'none'}")
+        down, across = self.keys.values()
+        numbers = {
+            (a, b): _plain(value)
+            for a, b, value in zip(down, across, next(iter(self.released.values())), strict=True)
+        }
+        wide = list(dict.fromkeys(across))
+        rows = [(_plain(a), *(numbers.get((a, b), "") for b in wide)) for a in dict.fromkeys(down)]
+        return _write_csv(Path(path), [(next(iter(self.keys)), *map(_plain, wide)), *rows])
+
+    def save(self, folder: str | Path, private: str | Path | None = None) -> list[Path]:
+        """Writes table.csv, statement.txt, chart.png and report.html, which may be published: a new folder.
+
+        A table with two key columns is written as a cross-table too, table_wide.csv. Of a table with too many
+        rows for a chart there is none. ``private`` is another new folder, for account.json: what the release
+        cost the people in the data.
+
+        Guarantee: nothing in ``folder`` depends on the private data other than through the release. Only its
+        owner may read account.json, which says that it is private.
         """
         from ringfence.report.drawing import save_chart
         from ringfence.report.page import write_report
 
-        with new_folder(folder) as beside:
+        folder, own = Path(folder), None if private is None else Path(private)
+        check_apart(folder, own)
+        with ExitStack() as folders:
+            beside = folders.enter_context(new_folder(folder))
             files = [
                 self.to_csv(beside / "table.csv"),
+                *([self.wide_to_csv(beside / "table_wide.csv")] if len(self.keys) == 2 else []),
                 _write(beside / "statement.txt", f"{self.statement}\n"),
-                *save_chart(self.chart(), beside),
+                *(save_chart(self.chart(), beside, kinds=("png",)) if self.bars.readable else []),
                 write_report(self._report(), beside / "report.html"),
-                self.account.to_json(beside / "account.json", statement=str(self.statement)),
             ]
-        return [Path(folder) / file.name for file in files]
+            paths = [folder / file.name for file in files]
+            if own is not None:
+                apart = folders.enter_context(new_folder(own))
+                self.account.to_json(apart / "account.json", statement=str(self.statement))
+                paths.append(own / "account.json")
+        return paths
 
     def _report(self) -> Any:
         from ringfence import __version__
@@ -311,7 +370,12 @@ class Release:
             title=self.title,
             summary=(said.public,),
             sections=(
-                Section("What was released", charts=(self.chart(),), tables=(table,)),
+                Section(
+                    "What was released",
+                    text=() if self.bars.readable else (self.bars.too_many,),
+                    charts=(self.chart(),) if self.bars.readable else (),
+                    tables=(table,),
+                ),
                 Section("What this promises", text=said.promises),
                 Section("What this does not promise", text=said.leaves_out),
             ),
@@ -319,14 +383,19 @@ class Release:
             versions=(("ringfence", __version__),),
         )
 
+    def _cell(self, name: str, value: Any) -> str:
+        """A value for programs; a decision that was not made is a result, and said in words."""
+        unmade = value is None and name in self.released and "suppressed" not in self.released
+        return self.hidden if unmade else _plain(value)
+
     def _text(self, name: str, value: Any) -> str:
         if value is None:
             return "" if name in self.keys else self.hidden
         if isinstance(value, bool):
             return "yes" if value else "no"
-        if isinstance(value, float) and math.isfinite(value):
-            return f"{value:.6g}"
-        return str(value)
+        if name in self.released and isinstance(value, int | float):
+            return f"{value:,.6g}" if abs(value) < 1e6 and isinstance(value, float) else f"{value:,.0f}"
+        return _plain(value)
 
     def __str__(self) -> str:
         every = self.rows()
@@ -338,9 +407,39 @@ class Release:
         return "\n".join((*lines, "", self.statement.public))
 
 
+def check_apart(folder: Path, private: Path | None) -> None:
+    """Refuses a private folder that is the public one, in it, or around it.
+
+    >>> check_apart(Path("release"), Path("release/private"))
+    Traceback (most recent call last):
+    ValueError: private must be a folder apart from 'release', got 'release/private'
+    """
+    if private is not None:
+        public, hidden = folder.resolve(), private.resolve()
+        if public in (hidden, *hidden.parents) or hidden in public.parents:
+            raise ValueError(f"private must be a folder apart from {str(folder)!r}, got {str(private)!r}")
+
+
 def _no_formula(text: str) -> str:
     """A text with a quote before it where a spreadsheet would run it, as OWASP advises; numbers stay."""
     return re.sub(r"^(?=[=+\-@\t])(?![+-][\d.]+(e[+-]\d+)?$)", "'", text)
+
+
+def _plain(value: Any) -> str:
+    """A value as text for programs: no separators, and empty where there is none."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float) and math.isfinite(value):
+        return f"{value:.6g}" if abs(value) < 1e6 else f"{value:.0f}"
+    return str(value)
+
+
+def _write_csv(path: Path, rows: Iterable[Sequence[str]]) -> Path:
+    text = StringIO()
+    csv.writer(text, lineterminator="\n").writerows(map(_no_formula, row) for row in rows)
+    return _write(path, text.getvalue())
 
 
 def _write(path: Path, text: str) -> Path:

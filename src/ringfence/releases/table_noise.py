@@ -2,9 +2,11 @@
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from statistics import NormalDist
 from typing import ClassVar, Literal
 
+import torch
 from torch import Tensor
 
 from ringfence.accounting.calibration import smallest_sigma
@@ -25,6 +27,11 @@ _FINEST = 2.0**-20  # of sigma: the step of a secure release
 _LARGEST_SCALE = 2.0**30  # of Laplace noise: with more, too many draws leave a doubt
 _MOST_COMPOSED = 1024  # cells of one person; with more, Laplace noise is not competitive
 _ROUNDED = 1 + 1e-10  # what accounts add for rounding
+_SMOOTH = 2.0**-10  # deviations that the grid of fine noise may take from an interval
+_WIDER = 1 + 1e-3  # than the largest deviations that were found
+_RATIOS, _KNOTS, _KNOT = 16, 1 << 14, 0.05  # of two scales, at which a tail is taken; and of its integral
+_SUMMED = 40.0  # deviations to either side, within which the law of a sum is computed
+_MOST_SUMMED = 1 << 22  # points of that law
 _GAIN = 0.999  # of the scale: less than that is not looked for
 
 
@@ -56,6 +63,16 @@ class GaussianNoise:
     def error(self) -> float:
         """The standard error of a released number: that of the noise and of rounding."""
         return math.sqrt(self.sigma**2 + self.step**2 / 12)
+
+    def half_width(self, coverage: float) -> float:
+        """How far a released number is from the true one, except with the chance 1 - ``coverage``."""
+        return self.sigma * NormalDist().inv_cdf(0.5 + 0.5 * coverage) + self.step / 2
+
+    def chances(self, points: Tensor) -> Tensor:
+        """The chances that a released number is so far above the true one, at whole numbers."""
+        ends = (points.unsqueeze(0) + torch.tensor([[-0.5], [0.5]])) / self.sigma
+        low, high = torch.special.ndtr(-ends.abs())
+        return torch.where(points == 0, 1 - low - high, (high - low).abs())
 
     def law(self, threshold: int | None) -> Mechanism:
         """The law of a number that is not shown below the threshold."""
@@ -103,6 +120,16 @@ class LaplaceNoise:
         """The standard error of a released number; nothing is rounded."""
         return self.deviation
 
+    def half_width(self, coverage: float) -> float:
+        """How far a released number is from the true one, except with the chance 1 - ``coverage``."""
+        # the chance of more than k steps is 2 ratio^(k + 1) / (1 + ratio)
+        beyond = self.scale * (math.log(2 / (1 + self.ratio)) - math.log1p(-coverage)) - 1
+        return float(max(0, math.ceil(beyond)))
+
+    def chances(self, points: Tensor) -> Tensor:
+        """The chances that a released number is so far above the true one, at whole numbers."""
+        return -math.expm1(-1 / self.scale) / (1 + self.ratio) * torch.exp(-points.abs() / self.scale)
+
     def law(self, threshold: int | None) -> Mechanism:
         """The law of a number that is not shown below the threshold."""
         return Laplace.of_scale(self.scale, math.inf if threshold is None else (threshold - 1.0, math.inf))
@@ -138,6 +165,115 @@ def count_noise(budget: Budget, kind: NoiseKind, at_most: int) -> TableNoise:
         if is_better(budget, kind, laplace.scale, laplace.error, sigma):
             return laplace
     return GaussianNoise.of(sigma)
+
+
+@cache
+def half_width_of_sum(noise: TableNoise, coverage: float, numbers: int) -> float:
+    """How far a sum of so many released numbers is from the true one, except with 1 - ``coverage``.
+
+    The law of the sum is the power of a Fourier transform.
+
+    >>> [half_width_of_sum(LaplaceNoise(1.0), 0.95, numbers) for numbers in (1, 4)]
+    [3.0, 5.0]
+    """
+    if numbers == 1:
+        return noise.half_width(coverage)
+    far = math.ceil(_SUMMED * noise.error * math.sqrt(numbers))
+    if 2 * far > _MOST_SUMMED:
+        rounded = (noise.step or 1.0) / 2 * numbers
+        smooth = laplace_deviations(coverage, numbers - 1)  # more than those of Gaussian noise
+        return smooth * noise.deviation * math.sqrt(numbers) + rounded
+    points = torch.arange(-far, far, dtype=torch.float64)
+    law = torch.fft.rfft(torch.fft.ifftshift(noise.chances(points))) ** numbers
+    summed = torch.fft.irfft(law, n=2 * far)[:far].clamp(min=0)  # at 0, 1, 2, ...
+    beyond = 2 * summed.flip(0).cumsum(0).flip(0)[1:]
+    return float((beyond > 1 - coverage - 1e-12).sum())
+
+
+@dataclass(frozen=True)
+class FineNoise:
+    """Noise of multiples of 1 / ``units``, on a grid so fine that it may be taken for smooth.
+
+    ``scale`` is the standard deviation of Gaussian noise, or the scale of Laplace noise.
+
+    >>> noise = FineNoise("Laplace", 1.0, 1 << 20)
+    >>> round(noise.deviation, 4), round(noise.deviations(0.95), 4)
+    (1.4142, 2.1204)
+    """
+
+    name: str
+    scale: float
+    units: int
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of the noise."""
+        return self.scale * (math.sqrt(2) if self.name == "Laplace" else 1.0)
+
+    def deviations(self, coverage: float, others: int = 0) -> float:
+        """The deviations that the noise exceeds with the chance 1 - ``coverage``, and a little more.
+
+        Of one number, or of any sum a X + b (Y_1 + ... + Y_others) of the noises of several.
+        """
+        if self.name == "Laplace":
+            return laplace_deviations(coverage, others)
+        return NormalDist().inv_cdf(0.5 + 0.5 * coverage) + _SMOOTH
+
+    def loss(self, theta: Tensor, at_most: int) -> PrivacyLoss:
+        """The loss for every dataset, where one person moves ``at_most`` numbers by at most 1."""
+        if self.name == "Laplace":
+            return LaplaceNoise(self.scale).loss(theta, at_most)
+        return gaussian_loss(math.sqrt(at_most) / self.scale, numbers=theta.numel())
+
+    def draw(self, budget: Budget, numbers: Tensor, what: str) -> Tensor:
+        """The noisy numbers of ``numbers``, which are counted in units."""
+        if self.name == "Laplace":
+            law = Laplace.of_scale(self.scale * self.units)
+            return budget.release(law, numbers.double(), what) / self.units
+        return budget.release(Gaussian(self.scale), numbers.double() / self.units, what)
+
+
+def fine_noise(budget: Budget, kind: NoiseKind, at_most: int, units: int) -> FineNoise:
+    """The noise of numbers of which one person moves ``at_most`` by at most 1: the smaller one.
+
+    >>> [fine_noise(Budget.checked(1.0, 1e-6), "auto", cells, 1).name for cells in (1, 8, 64)]
+    ['Laplace', 'Laplace', 'Gaussian']
+    """
+    gaussian = FineNoise("Gaussian", budget.sigma(math.sqrt(at_most)), units)
+    if kind == "gaussian":
+        return gaussian
+    alone = budget.multiplier / math.sqrt(2)
+    scale = alone if budget.epsilon is None else laplace_scale(budget, at_most)
+    laplace = FineNoise("Laplace", scale, units)
+    better = is_better(budget, kind, scale * units, laplace.deviation, gaussian.deviation)
+    return laplace if better else gaussian
+
+
+@cache
+def laplace_deviations(coverage: float, others: int = 1) -> float:
+    """The number of standard deviations that a sum of Laplace variables exceeds with 1 - ``coverage``.
+
+    The sum is a X + b (Y_1 + ... + Y_others), and the number is the largest one over all ratios of a and b,
+    of which many are tried, and a little more. Its tail comes from its characteristic function (Gil-Pelaez
+    1951): P(|S| > x) = 1 - 2 / pi times the integral over t > 0 of sin(t x) / t / (1 + a^2 t^2) /
+    (1 + b^2 t^2)^others.
+
+    >>> round(laplace_deviations(0.95), 3), round(laplace_deviations(0.5), 3), laplace_deviations(0.95, 0)
+    (2.12, 0.574, 2.120...)
+    """
+    alone = -math.log1p(-coverage) / math.sqrt(2)
+    if not others:
+        return alone * _WIDER
+    angle = torch.linspace(0, math.pi / 2, _RATIOS + 1, dtype=torch.float64)[1:].unsqueeze(1)
+    a, b = torch.cos(angle) / math.sqrt(2), torch.sin(angle) / math.sqrt(2 * others)  # of variance 1 together
+    t = (torch.arange(_KNOTS, dtype=torch.float64) + 0.5) * _KNOT
+    weight = _KNOT * 2 / math.pi / t / (1 + (a * t) ** 2) / (1 + (b * t) ** 2) ** others
+    low, high = torch.zeros(_RATIOS, 1, dtype=torch.float64), torch.full((_RATIOS, 1), 40.0).double()
+    for _ in range(30):
+        x = (low + high) / 2
+        above = 1 - (torch.sin(t * x) * weight).sum(dim=1, keepdim=True) > 1 - coverage
+        low, high = torch.where(above, x, low), torch.where(above, high, x)
+    return max(alone, float(high.max())) * _WIDER
 
 
 def is_better(budget: Budget, kind: NoiseKind, scale: float, error: float, gaussian_error: float) -> bool:

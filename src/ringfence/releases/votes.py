@@ -1,5 +1,6 @@
 """Votes on yes/no questions: the noisy majority of each question, and nothing else."""
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -9,10 +10,12 @@ from ringfence.accounting.ledger import Ledger
 from ringfence.mechanisms.sign import StochasticSign
 from ringfence.noise import Noise
 from ringfence.releases.account import Budget
-from ringfence.releases.ballots import UNCLEAR, Poll, margin, read_ballots
+from ringfence.releases.ballots import UNCLEAR, Poll, Votes, margin, read_ballots
 from ringfence.releases.reader import kind_of, make_coded_table
 from ringfence.releases.release import Bars, Release, Series, build_statement
+from ringfence.releases.table_noise import fine_noise
 
+_MANY = 5  # questions, of which shares tell more than majorities
 _NUMBERS = {"yes": 1, "no": -1}  # answers in an array
 _CODES: dict[Any, int] = {
     1.0: 0,
@@ -72,7 +75,7 @@ def release_votes(
     Guarantee: (epsilon, delta)-differential privacy for every dataset and any one person added or removed, or
     replaced, provided that what is given here was not chosen by looking at the data. The law is the
     stochastic sign of each surplus, drawn exactly. An error releases nothing, but its message may contain
-    values of the data.
+    values of the data. Of many questions ``release_shares`` tells more, and ``private`` says how much.
 
     >>> import ringfence as rf
     >>> from pandas import DataFrame
@@ -111,7 +114,7 @@ def release_votes(
         hidden="",
         like=partial(make_coded_table, kind_of(ballots), _NUMBERS),
         account=account,
-        private=poll.told(law, votes),
+        private=(*poll.told(law, votes), *shares_instead(poll.budget, votes)),
         statement=build_statement(
             account,
             poll.budget,
@@ -131,24 +134,39 @@ def release_votes(
             ),
         ),
         bars=Bars(
-            caption="Up: the answer is yes. Down: it is no.",
-            y_label="yes above, no below",
+            caption="What the majority answered, decided with noise.",
+            y_label="answer",
             series=[
                 Series(
                     f"{answer} ({answers.count(answer):,})",
                     [height if own == answer else None for own in answers],
                     mechanism=look,
+                    points=True,
                 )
-                for (answer, height), look in zip(_NUMBERS.items(), ("rectified", "truncated"), strict=True)
+                for height, (answer, look) in enumerate((("no", "truncated"), ("yes", "rectified")))
             ],
             rows={"question": votes.queries},
-            y_from_zero=False,
+            y_names=("no", "yes"),
         ),
         settings=(
             ("noise", f"Gaussian, standard deviation {noisy:.6g} votes; only the sign is released"),
             ("questions", f"{len(votes.queries):,}"),
             *poll.settings,
         ),
+    )
+
+
+def shares_instead(budget: Budget, votes: Votes) -> tuple[str, ...]:
+    """What the owner of the data is told who asks many questions: shares may be the better release."""
+    many = len(votes.queries)
+    if many < _MANY or votes.counts.sum() == 0:
+        return ()
+    answered = float(votes.counts.sum(dim=1).mean())
+    points = 100 * fine_noise(budget, "auto", many, 1).deviation / math.sqrt(2) / answered
+    return (
+        f"The shares of yes and no in these {many:,} questions, by release_shares with the same budget, "
+        f"would have a standard error of about {points:.2g} percentage points: they tell more than "
+        "majorities do.",
     )
 
 

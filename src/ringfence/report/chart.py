@@ -31,6 +31,7 @@ class Line:
     dashed: bool = False
     points: bool = False  # draw markers, without a line between them
     bars: bool = False  # draw bars from 0; low and high are then the ends of whiskers
+    hatched: bool = False  # draw bars as hatched frames: what is not shown
     in_legend: bool = True
 
     def __post_init__(self) -> None:
@@ -69,6 +70,7 @@ class Panel:
     shaded: tuple[float, float] | None = None  # the stretch of the x axis to shade gray
     shaded_name: str = ""
     x_names: tuple[str, ...] = ()  # what stands at x = 0, 1, ... instead of numbers
+    y_names: tuple[str, ...] = ()  # and at y = 0, 1, ...
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ import math
 import re
 import textwrap
 import warnings
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -31,7 +32,7 @@ _BAR = 0.75  # opacity of bars
 _UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # in XML
 
 
-def save_chart(chart: Chart, folder: Path) -> list[Path]:
+def save_chart(chart: Chart, folder: Path, kinds: Sequence[str] = ("png", "pdf")) -> list[Path]:
     """Writes NAME.png and NAME.pdf of a chart, the same bytes each time, to a folder that is made if missing.
 
     >>> from tempfile import TemporaryDirectory
@@ -44,12 +45,17 @@ def save_chart(chart: Chart, folder: Path) -> list[Path]:
     name = chart.name
     if name != Path(name).name or name in {"", ".", ".."}:
         raise ValueError(f"name must be a file name without a folder, got {name!r}")
-    figure = paper_figure(chart)
+    from matplotlib import rc_context
+
+    texts = [text for panel in chart.panels for text in (panel.title, panel.y_label, *panel.x_names)]
+    with rc_context({"font.family": _fonts([chart.title, *texts])}):
+        figure = paper_figure(chart)
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{name}.png", folder / f"{name}.pdf"]
-    for path, undated in zip(paths, (("Software",), ("CreationDate", "Producer", "Creator")), strict=True):
+    undated = {"png": ("Software",), "pdf": ("CreationDate", "Producer", "Creator")}
+    paths = [folder / f"{name}.{kind}" for kind in kinds]
+    for path, kind in zip(paths, kinds, strict=True):
         with replacing(path, mode=AS_THE_SYSTEM_SAYS) as file:
-            figure.savefig(file, format=path.suffix[1:], dpi=200, metadata=dict.fromkeys(undated))
+            figure.savefig(file, format=kind, dpi=200, metadata=dict.fromkeys(undated[kind]))
     return paths
 
 
@@ -127,6 +133,28 @@ def _figure(width: float, height: float, layout: Literal["constrained"] | None =
     except ModuleNotFoundError:
         raise ModuleNotFoundError("figures need matplotlib: pip install 'ringfence[report]'") from None
     return Figure(figsize=(width, height), layout=layout)
+
+
+def _fonts(texts: Iterable[str]) -> list[str]:
+    """The families that draw these texts: matplotlib's own, and of those installed what it lacks.
+
+    >>> _fonts(["North", "Zürich"])
+    ['DejaVu Sans']
+    """
+    from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
+
+    families = ["DejaVu Sans"]
+    left = {ord(letter) for text in texts for letter in text if letter.isprintable()}
+    left -= get_font(findfont(FontProperties(family=families))).get_charmap().keys()
+    for entry in fontManager.ttflist if left else ():
+        if entry.style == "normal" and entry.name not in families:
+            found = left & get_font(entry.fname).get_charmap().keys()
+            if found:
+                families.append(entry.name)
+                left -= found
+            if not left:
+                break
+    return families
 
 
 def _svg(figure: "Figure", identifier: str, title: str = "", description: str = "") -> str:
@@ -248,12 +276,15 @@ def _bars(place: "Axes", panel: Panel, line: Line, look: Look) -> Any:
     xs, ys = _drawn(panel, line)
     there = [row for row, y in enumerate(ys) if not math.isnan(y)]
     x, y = [xs[row] for row in there], [ys[row] for row in there]
-    place.bar(x, y, color=look.color, alpha=_BAR, width=0.8)
+    style: dict[str, Any] = {"color": look.color, "alpha": _BAR}
+    if line.hatched:
+        style = {"facecolor": "none", "edgecolor": look.color, "hatch": "////", "linewidth": 0.6}
+    place.bar(x, y, width=0.8, **style)
     if line.low is not None and line.high is not None:
         below = [ys[row] - line.low[row] for row in there]
         above = [line.high[row] - ys[row] for row in there]
         place.errorbar(x, y, (below, above), fmt="none", ecolor="#1a1a1a", elinewidth=1.0, capsize=2.5)
-    return Patch(color=look.color, alpha=_BAR)
+    return Patch(**style)
 
 
 def _axes(place: "Axes", panel: Panel) -> None:
@@ -270,12 +301,17 @@ def _axes(place: "Axes", panel: Panel) -> None:
         ends = [end for end in (*place.dataLim.intervaly, *panel.y_also, 0.0) if math.isfinite(end)]
         if min(ends) < max(ends):
             place.set_ylim(1.05 * min(ends), 1.05 * max(ends))
+    if not panel.y_log and max(map(abs, place.get_ylim())) >= 1000:
+        place.yaxis.set_major_formatter(lambda tick, _: f"{tick:,.10g}")
     if panel.x_names:
         place.set_xticks(range(len(panel.x_names)), [_plain(name) for name in panel.x_names])
         place.set_xlim(-0.6, len(panel.x_names) - 0.4)
         place.tick_params(axis="x", labelsize=8)
         for label in place.get_xticklabels():
             label.set(rotation=40, ha="right", rotation_mode="anchor")
+    if panel.y_names:
+        place.set_yticks(range(len(panel.y_names)), [_plain(name) for name in panel.y_names])
+        place.set_ylim(-0.5, len(panel.y_names) - 0.5)
     missing = sum(
         not (math.isnan(x) or math.isnan(y) or (_fits(x, panel.x_log) and _fits(y, panel.y_log)))
         for line in panel.lines

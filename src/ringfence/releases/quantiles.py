@@ -1,0 +1,302 @@
+"""Medians and other quantiles by group: of public candidates the one whose rank fits best, with noise."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ringfence import checks
+from ringfence.accounting import decisions
+from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
+from ringfence.accounting.decisions import Pairs, bounded_zcdp, loss_of_any, profile_of_pairs
+from ringfence.accounting.ledger import Ledger
+from ringfence.accounting.privacy_loss import PrivacyLoss
+from ringfence.mechanisms.winner import GumbelWinner
+from ringfence.noise import Noise
+from ringfence.releases.account import Budget, Measured, ReleaseAccount
+from ringfence.releases.ballots import Poll
+from ringfence.releases.cells import Domain, Missing, checked_at_most, public_cells, ranks_in, refuse_weights
+from ringfence.releases.reader import make_table, open_rows
+from ringfence.releases.release import Bars, Release, Series, build_statement
+from ringfence.releases.winners import gumbel_law
+
+_GRID = 1 << 20  # ranks are counted in units of 1 / _GRID people, so that utilities are exact
+_MOST_PEOPLE = 1 << 32
+_MOST_CANDIDATES = 2000
+_MEASURED = 1 << 24  # log ratios of groups, candidates and people: with more, only the promise is told
+_COLUMNS = ("quantile", "value", "low", "high", "suppressed", "standard_error")
+
+
+def release_quantiles(
+    data: Any,
+    of: str | int,
+    by: str | int | Sequence[str | int] | None = None,
+    *,
+    candidates: Iterable[float],
+    quantiles: float | Sequence[float] = 0.5,
+    epsilon: float | None = None,
+    delta: float = 1e-6,
+    domain: Domain | None = None,
+    bins: Domain | None = None,
+    missing: Missing = "refuse",
+    person: str | int | None = None,
+    at_most: int = 1,
+    coverage: float | None = 0.95,
+    weights: None = None,
+    seed: int | Noise | None = None,
+    ledger: Ledger | None = None,
+    what: str | None = None,
+) -> Release:
+    """Releases the median of column ``of`` in every group of ``by``, or other ``quantiles``, with intervals.
+
+    ``candidates`` are the public values among which a quantile is looked for, in rising order: every value of
+    the data counts as the nearest of them. All other arguments are those of ``release_means``; a person with
+    several rows in a group counts once, with the mean of them.
+
+    A candidate is the better the fewer people must be moved for it to be the quantile. Let B be the number of
+    people below a candidate and C the number of those who are not above it. With n people in the group, the
+    candidate is the quantile of level q if B <= q n <= C, and otherwise its utility is -max(B - q n,
+    q n - C). The exponential mechanism (``GumbelWinner``) draws a candidate by its utility.
+
+    With ``coverage`` two more candidates are drawn, ``low`` and ``high``, for the ranks q n - s and q n + s:
+    s people are so many that either of them is on the wrong side of the quantile with a chance of at most
+    half of 1 - coverage. A quantile whose interval reaches from the first to the last candidate is not shown,
+    because nothing is known of it. With coverage=None all of the budget goes to the quantiles, and all are
+    shown.
+
+    Guarantee: (epsilon, delta)-differential privacy for every dataset and any one person added or removed,
+    under the conditions of ``release_counts``. Proof: add somebody at x. Below the right candidate the
+    utility is C - q n, which changes by -q for candidates below x and by 1 - q for the others. Above it is
+    q n - B, which changes by -(1 - q) for candidates above x and by q for the others. So no utility changes
+    by more than max(q, 1 - q), and with Gumbel noise of the scale 2 max(q, 1 - q) b a group costs what a
+    winner of scale b does to which one vote is added. The same holds for the ranks q n - s and q n + s. One
+    person moves ``at_most`` groups, all quantiles of each. The chance over the noise that a quantile is shown
+    with an interval that misses it is at most 1 - ``coverage``: where the first candidate is never too high
+    for ``low``, some candidate has the utility 0; those above the quantile have at most -s, so each of them
+    is drawn with a chance of at most e^(-s / scale), and likewise for ``high``.
+
+    >>> import ringfence as rf
+    >>> from pandas import DataFrame
+    >>> people = DataFrame({"region": ["north", "south"] * 2000, "income": [30_000, 52_000] * 2000})
+    >>> medians = rf.release_quantiles(people, of="income", by="region", candidates=range(0, 100_001, 1000),
+    ...                                domain={"region": ["north", "south"]}, epsilon=1.0)
+    >>> medians.values["value"].tolist()
+    [30000, 52000]
+    """
+    refuse_weights(weights)
+    budget = Budget.checked(epsilon, delta, None, seed, ledger, what)
+    values = checked_candidates(candidates)
+    levels = checked_levels(quantiles)
+    if coverage is not None:
+        coverage = checks.probability("coverage", coverage)
+    with open_rows(data) as rows:
+        groups = public_cells(rows, by, domain, bins, _COLUMNS, missing)
+        most = checked_at_most(at_most, person, groups.count)
+        people = ranks_in(rows, groups, of, values, person, most)
+    if int(people.sum()) > _MOST_PEOPLE:
+        raise ValueError(f"the table must have at most {_MOST_PEOPLE:,} people, got {int(people.sum()):,}")
+    drawn = len(levels) * (1 if coverage is None else 3)
+    charged, queries = most * drawn, groups.count * drawn
+    law = gumbel_law(Poll(budget, "added", charged, False), queries, 1.0)
+    shift = 0.0
+    if coverage is not None:
+        shift = law.scale * math.log(2 * (len(values) - 1) / (1 - coverage))  # of a range of 1
+    asked = [
+        Target(level, side * math.ceil(shift * level_range(level) * _GRID) / _GRID)
+        for level in levels
+        for side in ((0,) if coverage is None else (0, -1, 1))
+    ]
+    promised = loss_of_any(law, charged, "added", steps=queries).drawn_securely(2 * queries)
+    counts = people.double()
+    account = ReleaseAccount(
+        promised, budget.delta, partial(measure, promised, budget.delta, law, counts, asked, charged)
+    )
+    budget.charge(account, "release_quantiles")
+    found = torch.stack([one.draw(law, counts, budget) for one in asked], dim=1)
+    found = found.view(groups.count, len(levels), -1)
+    if coverage is not None:  # an interval holds its quantile, and is only made longer by that
+        found[..., 1], found[..., 2] = found[..., :2].amin(dim=-1), found[..., ::2].amax(dim=-1)
+    chosen = found.view(-1, found.shape[-1]).tolist()
+    hidden = [ends == [0, len(values) - 1] for _, *ends in chosen]
+    released: dict[str, list[Any]] = {
+        name: [None if gone else values[row[at]] for row, gone in zip(chosen, hidden, strict=True)]
+        for at, name in enumerate(("value", "low", "high")[: found.shape[-1]])
+    }
+    if coverage is not None:
+        released["suppressed"] = hidden
+    keys: dict[str, list[Any]] = {
+        name: [value for value in own for _ in levels] for name, own in groups.columns.items()
+    }
+    keys["quantile"] = levels * groups.count
+    ranks = max(level_range(level) for level in levels) * law.lead(len(values) - 1, 0.05)
+    title = f"{'Medians' if levels == [0.5] else 'Quantiles'} of {of}"
+    interval, missed = "", "No interval was asked for: how far off a quantile is depends on the data."
+    if coverage is not None:
+        interval = (
+            f"; the intervals allow for the noise, with a coverage of {coverage:.3g}, and what could be any "
+            "of the values is not shown"
+        )
+        missed = (
+            "The chance over the noise that a quantile is shown with an interval that misses it is at most "
+            f"{1 - coverage:.2g}. The ends of an interval were drawn with noise as well."
+        )
+    return Release(
+        title=title,
+        keys=keys,
+        released=released,
+        standard_errors=(),  # an interval says more
+        hidden="suppressed",
+        like=partial(make_table, rows.kind),
+        account=account,
+        private=tuple(rows.told),
+        statement=build_statement(
+            account,
+            budget,
+            released="quantiles",
+            data="data",
+            rows_are="rows" if person is None else "persons",
+            unit="group",
+            at_most=most,
+            method=f"each was drawn from {len(values):,} public values between {values[0]:,} and "
+            f"{values[-1]:,}, to the nearest of which every value of {of} was rounded, so that the number of "
+            f"people below it is off by {math.ceil(ranks):,} or more with a chance of at most 5 %{interval}",
+            public="Groups, candidate values and noise",
+            promises=(
+                *(() if person is None else ("Several rows of a person in a group count as their mean.",)),
+                missed,
+            ),
+            leaves_out=(
+                "Values are rounded to the nearest public value. Sampling, non-response and errors in the "
+                "data are not part of the intervals.",
+                "How many people are in a group is not released.",
+            ),
+        ),
+        bars=Bars(
+            caption="" if coverage is None else f"Whiskers are the intervals of coverage {coverage:.3g}.",
+            y_label=str(of),
+            series=[Series(title, released["value"], released.get("low"), released.get("high"))],
+            rows=keys if len(levels) > 1 else groups.columns,
+        ),
+        settings=(
+            ("candidates", f"{len(values):,} from {values[0]:,} to {values[-1]:,}"),
+            ("noise of ranks", f"Gumbel, scale {law.scale:.6g} for a range of 1"),
+            ("groups of one person", f"at most {most}"),
+        ),
+    )
+
+
+def checked_candidates(candidates: Iterable[float]) -> list[float]:
+    """Public values in rising order.
+
+    >>> checked_candidates([1, 3, 2])
+    Traceback (most recent call last):
+    ValueError: candidates must rise, got 3 before 2
+    """
+    listed = list(candidates) if isinstance(candidates, range) else checks.listed("candidates", candidates)
+    if not 2 <= len(listed) <= _MOST_CANDIDATES:
+        raise ValueError(f"candidates must be from 2 to {_MOST_CANDIDATES:,} values, got {len(listed):,}")
+    values = [getattr(value, "item", lambda value=value: value)() for value in listed]
+    for value in values:
+        checks.number("a candidate", value)
+    for low, high in pairwise(values):
+        if not low < high:
+            raise ValueError(f"candidates must rise, got {low!r} before {high!r}")
+    return values
+
+
+def checked_levels(quantiles: Any) -> list[float]:
+    """The levels between 0 and 1 at which quantiles are released."""
+    listed = quantiles if isinstance(quantiles, list | tuple) else [quantiles]
+    levels = [checks.probability("quantiles", level) for level in checks.listed("quantiles", listed)]
+    if not levels or len(set(levels)) < len(levels):
+        raise ValueError(f"quantiles must hold at least one level, and each once, got {quantiles!r}")
+    return levels
+
+
+def level_range(level: float) -> float:
+    """Twice the distance by which one person can change a utility: the range of all changes."""
+    return 2 * max(_rounded(level), 1 - _rounded(level))
+
+
+class Target:
+    """The rank ``level`` n + ``shift`` among n people, for which a candidate is drawn.
+
+    >>> people = torch.tensor([[3.0, 1.0, 4.0]])
+    >>> Target(0.5, 0.0).utility(people).tolist(), Target(0.5, -5.0).utility(people).tolist()
+    ([[-1.0, 0.0, 0.0]], [[0.0, -4.0, -5.0]])
+    """
+
+    def __init__(self, level: float, shift: float) -> None:
+        self.level, self.shift = _rounded(level), shift
+        self.range = level_range(level)
+
+    def utility(self, people: Tensor) -> Tensor:
+        """The utility of each candidate, from the numbers of people at each: the last dimension.
+
+        The first candidate is never too high and the last one never too low, so that one has the utility 0.
+        Levels and shifts are multiples of 1 / _GRID, and all of it is exact.
+        """
+        not_above = people.cumsum(dim=-1)
+        rank = self.level * not_above[..., -1:] + self.shift
+        high, low = not_above - people - rank, rank - not_above
+        high[..., 0] = low[..., -1] = 0.0
+        return 0.0 - torch.maximum(high, low).clamp(min=0)
+
+    def moves(self, people: Tensor) -> Tensor:
+        """The changes of the utilities by one person, (groups, persons, candidates): any one who is added,
+        and those who are there and are removed."""
+        one = torch.eye(people.shape[-1], dtype=people.dtype)
+        own = self.utility(people).unsqueeze(-2)
+        added = self.utility(people.unsqueeze(-2) + one) - own
+        removed = self.utility(people.unsqueeze(-2) - one) - own
+        return torch.cat((added, torch.where(people.unsqueeze(-1) > 0, removed, added)), dim=-2)
+
+    def law(self, law: GumbelWinner) -> GumbelWinner:
+        """The law for these utilities, which costs what ``law`` does where one count moves by 1."""
+        return GumbelWinner(law.scale * self.range)
+
+    def draw(self, law: GumbelWinner, people: Tensor, budget: Budget) -> Tensor:
+        """The number of the candidate that is drawn in each group."""
+        utility, own = self.utility(people), self.law(law)
+        name = f"quantile {self.level!r} {self.shift!r}"
+        return own.release(utility, draws=budget.draws(own, utility, name))
+
+
+def measure(
+    promised: PrivacyLoss,
+    delta: float,
+    law: GumbelWinner,
+    people: Tensor,
+    asked: Sequence[Target],
+    charged: int,
+) -> Measured:
+    """The cost of quantiles to the people in the groups: the worst person for each one drawn, exactly.
+
+    >>> law, people = GumbelWinner(10.0), torch.tensor([[40.0, 300.0, 60.0]])
+    >>> promised = loss_of_any(law, 1, "added", steps=1)
+    >>> found = measure(promised, 1e-6, law, people, [Target(0.5, 0.0)], 1)
+    >>> found.cost.guarantee(1e-6).with_proofs(*found.proofs).per_instance.epsilon < 0.1
+    True
+    """
+    details = {"people": people.tolist()}
+    queries = len(people) * len(asked)
+    if queries * people.shape[-1] ** 2 > _MEASURED:
+        return Measured(promised, (), details)
+    every = []
+    for one in asked:
+        log_p, rho = one.law(law).pair(one.utility(people).unsqueeze(1), one.moves(people))
+        every.append(Pairs(log_p.transpose(1, 2), rho.transpose(1, 2), torch.ones(len(people))))
+    charged = min(charged, queries)
+    rdp = decisions.rdp_of_pairs(every, checked_orders(DEFAULT_ORDERS), bounded_zcdp(law, "added"), charged)
+    profile = profile_of_pairs(law, every, rdp, "added", charged, queries)
+    cost = replace(promised, forward=tuple(rdp.forward.tolist()), backward=tuple(rdp.backward.tolist()))
+    return Measured(cost, (profile.best(promised.delta_left(delta)),), details)
+
+
+def _rounded(level: float) -> float:
+    return max(1, min(_GRID - 1, round(level * _GRID))) / _GRID
