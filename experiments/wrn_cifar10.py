@@ -2,11 +2,12 @@
 
     python -m experiments.wrn_cifar10 --data cifar10.npz --epsilon 8 --steps 2400 --out wrn-8
     python -m experiments.wrn_cifar10 --data cifar10.npz --epsilon 8 --steps 2400 --out wrn-8 --resume
+    python -m experiments.wrn_cifar10 --draw wrn-1 wrn-8 --out charts
 
 Weights are standardised, normalisation is by groups, each example has several augmentations whose gradients
 are averaged before the clip, and weights are averaged over steps. A run stops after ``--minutes`` and goes on
 with ``--resume`` and the same settings. The folder then holds the run (run.ckpt, with the averaged
-weights, and its journal) and a curve of accuracies on the test images. The settings are the paper's, not
+weights, and its journal) and a curve of accuracies on the test images; the third line draws such curves. The settings are the paper's, not
 chosen on these data.
 """
 
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -25,7 +27,9 @@ from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import DataLoader, Dataset
 
 import ringfence as rf
+from experiments.drawing import Drawn, curve
 from experiments.networks import standardised_wide_resnet
+from ringfence.report.chart import Chart, Panel
 
 _PADDING = 4
 _SAVED_EVERY = 120.0  # seconds
@@ -108,7 +112,9 @@ def settings(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=Path, nargs="+", required=True, help="npz with x_train, y_train, ...")
+    work = parser.add_mutually_exclusive_group(required=True)
+    work.add_argument("--data", type=Path, nargs="+", help="npz with x_train, y_train, ...")
+    work.add_argument("--draw", type=Path, nargs="+", help="folders of runs, whose curves are drawn")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--minutes", type=float, default=1e9, help="stop after so many, and save")
@@ -234,9 +240,29 @@ class Training:
             writer.writerow(line)
 
 
+def draw(folders: Sequence[Path], out: Path) -> None:
+    """Writes a chart and the rows of the curves in these folders, one for each run."""
+    curves = [pandas.read_csv(folder / "curve.csv").assign(run=folder.name) for folder in folders]
+    lines = [
+        curve(f"{run.run[0]}, {name}", run, "epsilon", column, dashed=column == "accuracy")
+        for run in curves
+        for name, column in (("averaged weights", "averaged accuracy"), ("last weights", "accuracy"))
+    ]
+    caption = "Accuracy on the test images against the (ε, δ)-DP spent so far, for every dataset."
+    panel = Panel("", "ε", "accuracy", tuple(lines))
+    out.mkdir(parents=True, exist_ok=True)
+    Drawn(
+        Chart("wrn_cifar10", "WRN-16-4 on CIFAR-10, from scratch", caption, (panel,)), pandas.concat(curves)
+    ).save(out)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Trains as the command line says."""
-    training = Training(settings(arguments))
+    """Trains, or draws, as the command line says."""
+    given = settings(arguments)
+    if given.draw:
+        draw(given.draw, given.out)
+        return
+    training = Training(given)
     training.train()
     training.engine.close()
     print(training.engine.guarantee(training.given.delta).statement)
