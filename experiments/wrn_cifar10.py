@@ -6,9 +6,9 @@
 
 Weights are standardised, normalisation is by groups, each example has several augmentations whose gradients
 are averaged before the clip, and weights are averaged over steps. A run stops after ``--minutes`` and goes on
-with ``--resume`` and the same settings. The folder then holds the run (run.ckpt, with the averaged
-weights, and its journal) and a curve of accuracies on the test images; the third line draws such curves. The settings are the paper's, not
-chosen on these data.
+with ``--resume`` and the same settings. The folder then holds the run (run.ckpt, with the averaged weights,
+and its journal) and a curve of accuracies on the test images; the third line draws such curves. The settings
+are the paper's, not chosen on these data.
 """
 
 import argparse

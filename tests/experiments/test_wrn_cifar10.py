@@ -18,7 +18,8 @@ def test_a_run_that_is_broken_off_costs_what_a_whole_one_does(tmp_path: Path) ->
     for part in ("train", "test"):
         np.savez(tmp_path / f"{part}.npz", **{name: values for name, values in parts.items() if part in name})
     how = ["--data", *(str(tmp_path / f"{part}.npz") for part in ("train", "test"))]
-    how += "--sigma 1 --steps 2 --batch 8 --augmentations 2 --rows 10 --depth 10 --width 1 --seed 7".split()
+    how += ["--sigma=1", "--steps=2", "--batch=8", "--augmentations=2", "--rows=10", "--depth=10"]
+    how += ["--width=1", "--seed=7"]
     whole, halves = tmp_path / "whole", tmp_path / "halves"
     main([*how, "--out", str(whole)])
     main([*how, "--out", str(halves), "--minutes", "0"])
@@ -32,7 +33,8 @@ def test_a_run_that_is_broken_off_costs_what_a_whole_one_does(tmp_path: Path) ->
     assert int(resumed.averaged.n_averaged) == resumed.engine.steps == 2
     main(["--draw", str(whole), str(halves), "--out", str(tmp_path)])
     drawn = (tmp_path / "wrn_cifar10.csv").read_text()
-    assert drawn.count("halves") == 2 and (tmp_path / "wrn_cifar10.png").stat().st_size > 10_000
+    assert drawn.count("halves") == 2
+    assert (tmp_path / "wrn_cifar10.png").stat().st_size > 10_000
 
 
 def test_crops_are_shifted_mirrored_and_flipped() -> None:
