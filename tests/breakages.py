@@ -1002,6 +1002,11 @@ ends of intervals for the ranks of the quantile itself
 - side * math.ceil(shift * level_range(level) * _GRID) / _GRID
 + 0 * side
 
+@ src/ringfence/releases/quantiles.py: releases/every_job
+ranks so far apart that floats round them
+- if shift > _MOST_PEOPLE / 2:
++ if shift > 2.0**1000:
+
 @ src/ringfence/releases/shares.py: releases/every_job
 many questions for the price of one
 - used = fine_noise(budget, noise, most * len(names), _UNITS)

@@ -375,6 +375,9 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
         {"data": ROW, "epsilon": 1.0},
     ),
     "release_means": (rf.release_means, {**_TABLE, "of": "age", "lower": 0.0, "upper": 9.0}),
+    "release_sums": (rf.release_sums, {**_TABLE, "of": "age", "lower": 0.0, "upper": 9.0}),
+    "release_quantiles": (rf.release_quantiles, {**_TABLE, "of": "age", "candidates": [0.0, 4.0, 9.0]}),
+    "release_shares": (rf.release_shares, {"data": BALLOTS, "answers": [1, -1], "epsilon": 1.0}),
     "release_votes": (rf.release_votes, {"ballots": BALLOTS, "epsilon": 1.0}),
     "release_votes of an array": (
         _then(rf.release_votes, lambda made: len(made.values)),

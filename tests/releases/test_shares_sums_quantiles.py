@@ -1,5 +1,6 @@
 """Shares, sums, quantiles and margins: what they tell, how often their intervals miss, what they cost."""
 
+import itertools
 import math
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 import ringfence as rf
+from ringfence.accounting.decisions import loss_of_any
 from ringfence.mechanisms.winner import GumbelWinner
 from ringfence.releases.margins import margins_of, non_negative
 from ringfence.releases.quantiles import Target, level_range
@@ -86,6 +88,31 @@ def test_one_person_moves_no_utility_by_more_than_half_the_range(level: float, s
         assert torch.equal(moves[there, 7 + place], target.utility(fewer) - utility[there])
     scaled = target.law(law).pair(utility.unsqueeze(1), moves)[1]
     assert float(scaled.abs().max()) <= 1 / 3.0 + 1e-9
+
+
+def test_every_small_group_and_neighbour_is_within_the_account_of_quantiles() -> None:
+    """The exact chances of three draws: the range of their log ratios, divergences, and delta."""
+    people = torch.cartesian_prod(*[torch.arange(4.0, dtype=torch.float64)] * 4)
+    more, scale = people.unsqueeze(1) + torch.eye(4), 2.0
+    promised = loss_of_any(GumbelWinner(scale), 3, "added", steps=3)
+    for level, far in itertools.product((0.5, 0.1, 0.9), (0.0, 1.75, 50.0)):
+        own, other = torch.zeros(256, 1, 1).double(), torch.zeros(256, 4, 1).double()
+        for target in (Target(level, side * far) for side in (0, -1, 1)):
+            log_p, log_q = (
+                torch.log_softmax(target.utility(counts) / (scale * target.range), dim=-1)
+                for counts in (people.unsqueeze(1), more)
+            )
+            ratio = torch.nn.functional.pad(log_p - log_q, (0, 1))
+            assert float((ratio.amax(dim=-1) - ratio.amin(dim=-1)).max()) <= 1 / scale + 1e-12
+            for order in (1.01, 2.0, 64.0):
+                for log_mass, loss in ((log_p, log_p - log_q), (log_q, log_q - log_p)):
+                    moment = torch.logsumexp(log_mass + (order - 1) * loss, dim=-1)
+                    assert float(moment.max()) <= (order - 1) * order / (8 * scale**2) + 1e-12
+            own = (own.unsqueeze(-1) + log_p.unsqueeze(-2)).flatten(2)
+            other = (other.unsqueeze(-1) + log_q.unsqueeze(-2)).flatten(2)
+        bound = math.exp(promised.epsilon(0.01))
+        for first, second in ((own.exp(), other.exp()), (other.exp(), own.exp())):
+            assert float((first - bound * second).clamp(min=0).sum(dim=-1).max()) <= 0.01
 
 
 def test_the_cost_of_quantiles_is_that_of_the_worst_person_by_hand() -> None:

@@ -56,7 +56,7 @@ def release_quantiles(
 
     ``candidates`` are the public values among which a quantile is looked for, in rising order: every value of
     the data counts as the nearest of them. All other arguments are those of ``release_means``; a person with
-    several rows in a group counts once, with the mean of them.
+    several rows in a group counts once, with the mean of them. Levels are rounded to multiples of 2^-20.
 
     A candidate is the better the fewer people must be moved for it to be the quantile. Let B be the number of
     people below a candidate and C the number of those who are not above it. With n people in the group, the
@@ -70,15 +70,8 @@ def release_quantiles(
     shown.
 
     Guarantee: (epsilon, delta)-differential privacy for every dataset and any one person added or removed,
-    under the conditions of ``release_counts``. Proof: add somebody at x. Below the right candidate the
-    utility is C - q n, which changes by -q for candidates below x and by 1 - q for the others. Above it is
-    q n - B, which changes by -(1 - q) for candidates above x and by q for the others. So no utility changes
-    by more than max(q, 1 - q), and with Gumbel noise of the scale 2 max(q, 1 - q) b a group costs what a
-    winner of scale b does to which one vote is added. The same holds for the ranks q n - s and q n + s. One
-    person moves ``at_most`` groups, all quantiles of each. The chance over the noise that a quantile is shown
-    with an interval that misses it is at most 1 - ``coverage``: where the first candidate is never too high
-    for ``low``, some candidate has the utility 0; those above the quantile have at most -s, so each of them
-    is drawn with a chance of at most e^(-s / scale), and likewise for ``high``.
+    under the conditions of ``release_counts``; the proof is in docs/guarantees.md. The chance over the noise
+    that a quantile is shown with an interval that misses it is at most 1 - ``coverage``.
 
     >>> import ringfence as rf
     >>> from pandas import DataFrame
@@ -106,6 +99,11 @@ def release_quantiles(
     shift = 0.0
     if coverage is not None:
         shift = law.scale * math.log(2 * (len(values) - 1) / (1 - coverage))  # of a range of 1
+        if shift > _MOST_PEOPLE / 2:  # as the range is below 2, ranks stay exact
+            raise ValueError(
+                f"epsilon={epsilon!r} and delta={delta!r} are too small for intervals, which would reach over "
+                f"{shift:,.0f} people: take a larger epsilon, or coverage=None"
+            )
     asked = [
         Target(level, side * math.ceil(shift * level_range(level) * _GRID) / _GRID)
         for level in levels
