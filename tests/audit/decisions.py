@@ -9,12 +9,13 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, epsilon_from_rdp
-from ringfence.audit.lower_bound import AuditResult, epsilon_lower_bound
+from ringfence.auditing.bounds import epsilon_lower_bound
 from ringfence.mechanisms import pieces
 from ringfence.mechanisms.decision import Decision
 from ringfence.mechanisms.winner import ConfidentWinner, GumbelWinner, NoisyWinner
 from ringfence.releases.pate import Pate
 from ringfence.releases.winners import release_winners
+from tests.audit.result import AuditResult
 
 _DELTAS = (1e-5, 1e-3, 1e-2, 0.1)
 _HALVINGS = 60

@@ -125,4 +125,6 @@ def _pushes(trained: nn.Module, canaries: int) -> nn.Embedding:
     for module in trained.modules():
         if isinstance(module, WithCanaries):
             return module.pushes
-    raise ValueError(f"train must return the model that it was given, got {type(trained).__name__} without it")
+    raise ValueError(
+        f"train must return the model that it was given, got {type(trained).__name__} without it"
+    )
