@@ -144,11 +144,7 @@ def halves(inside: object, outside: object) -> tuple[tuple[Floats, Floats], tupl
         raise FloatingPointError(
             "inside and outside must not be NaN: a value that neither law can give was drawn"
         )
-    cuts = [side.shape[1] // 2 for side in sides]
-    first, second = (
-        [side[:, part(cut)] for side, cut in zip(sides, cuts, strict=True)]
-        for part in (lambda cut: slice(None, cut), lambda cut: slice(cut, None))
-    )
+    first, second = ([np.array_split(side, 2, axis=1)[half] for side in sides] for half in (0, 1))
     return (first[0], first[1]), (second[0], second[1])
 
 

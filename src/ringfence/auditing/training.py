@@ -104,7 +104,7 @@ def audit_training(
     )
     model = WithCanaries(make_model(), canaries)
     trained = train(model, dataset)
-    pushes = model.pushes if trained is None else _pushes(trained, canaries)
+    pushes = model.pushes if trained is None else _pushes(trained)
     scores = pushes.weight.detach().double().cpu().flatten()[:-1].numpy()
     if np.isnan(scores).any():
         raise FloatingPointError("the trained model has NaN parameters: the training diverged")
@@ -120,11 +120,9 @@ def audit_training(
     )
 
 
-def _pushes(trained: nn.Module, canaries: int) -> nn.Embedding:
+def _pushes(trained: nn.Module) -> nn.Embedding:
     """The canaries' parameters of what ``train`` returned, which may wrap the model."""
     for module in trained.modules():
         if isinstance(module, WithCanaries):
             return module.pushes
-    raise ValueError(
-        f"train must return the model that it was given, got {type(trained).__name__} without it"
-    )
+    raise ValueError(f"train must return the model that it was given, got a {type(trained).__name__}")
