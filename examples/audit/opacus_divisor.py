@@ -32,7 +32,7 @@ def step(people: int) -> float:
     return float(model.weight.norm())
 
 
-claimed = rf.SampledAccountant(rf.Gaussian(SIGMA), rf.Sensitivity(norm=1.0), 0.1, neighbours="added")
+claimed = rf.SampledAccountant(rf.Gaussian(SIGMA), rf.Sensitivity(norm=1.0), 0.1)
 claimed.step(torch.zeros(1))
 found = rf.audit(step, 20, 19, claim=(claimed.guarantee(DELTA).epsilon, DELTA), draws=1000)
 print(found.statement)

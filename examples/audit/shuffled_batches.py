@@ -22,7 +22,7 @@ def log_ratio(released: np.ndarray) -> np.ndarray:
     return likelihoods[0] - likelihoods[1]
 
 
-account = rf.SampledAccountant(rf.Gaussian(SIGMA), rf.Sensitivity(norm=1.0), 1 / BATCHES, neighbours="added")
+account = rf.SampledAccountant(rf.Gaussian(SIGMA), rf.Sensitivity(norm=1.0), 1 / BATCHES)
 for _ in range(BATCHES):
     account.step([0.0])
 found = rf.audit(
