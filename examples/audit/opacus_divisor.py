@@ -8,6 +8,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import ringfence as rf
+from ringfence.accounting.conversion import sampled_gaussian_epsilon
 
 warnings.simplefilter("ignore")
 SIGMA, DELTA, WIDTH = 10.0, 1e-5, 2000
@@ -32,7 +33,6 @@ def step(people: int) -> float:
     return float(model.weight.norm())
 
 
-claimed = rf.SampledAccountant(rf.Gaussian(SIGMA), rf.Sensitivity(norm=1.0), 0.1)
-claimed.step(torch.zeros(1))
-found = rf.audit(step, 20, 19, claim=(claimed.guarantee(DELTA).epsilon, DELTA), draws=1000)
+claim = sampled_gaussian_epsilon(((1 / SIGMA, 10 / 20, 1),), DELTA)  # as Opacus's own account
+found = rf.audit(step, 20, 19, claim=(claim, DELTA), draws=1000)
 print(found.statement)

@@ -3,6 +3,7 @@
 import numpy as np
 
 import ringfence as rf
+from ringfence.accounting.conversion import sampled_gaussian_epsilon
 
 RNG, SIGMA, DELTA, BATCHES = np.random.default_rng(0), 0.5, 1e-5, 20
 
@@ -22,14 +23,12 @@ def log_ratio(released: np.ndarray) -> np.ndarray:
     return likelihoods[0] - likelihoods[1]
 
 
-account = rf.SampledAccountant(rf.Gaussian(SIGMA), rf.Sensitivity(norm=1.0), 1 / BATCHES)
-for _ in range(BATCHES):
-    account.step([0.0])
+claim = sampled_gaussian_epsilon(((1 / SIGMA, 1 / BATCHES, BATCHES),), DELTA)
 found = rf.audit(
     epoch,
     [-1.0] * (BATCHES - 1) + [1.0],
     [-1.0] * (BATCHES - 1) + [0.0],
-    claim=(account.guarantee(DELTA).epsilon, DELTA),
+    claim=(claim, DELTA),
     log_ratio=log_ratio,
     batched=True,
 )
