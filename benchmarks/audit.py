@@ -21,7 +21,7 @@ import ringfence as rf
 from ringfence.accounting.conversion import gaussian_epsilon
 
 SIGNIFICANCE, CLAIMS, DELTA = 0.05, 500, 1e-5  # claims of each kind
-RATE, STEPS, CANARIES = 0.25, 60, 5000
+RATE, STEPS, CANARIES = 0.5, 20, 5000
 
 
 def sampled_epsilon(rate: float, mu: float, delta: float) -> float:

@@ -42,8 +42,8 @@ def bounded_noise_epsilon(
     Guarantee: (epsilon, delta) holds for every dataset, one record more or fewer. Where no epsilon is proved
     this way there is an error.
 
-    >>> round(bounded_noise_epsilon(1.0, 8.0, norm=1.0, coordinates=1000, delta=1e-5), 3)
-    4.379
+    >>> round(bounded_noise_epsilon(1.0, 6.5, norm=1.0, coordinates=1000, delta=1e-5), 3)
+    4.377
     >>> round(bounded_noise_epsilon(1.0, math.inf, norm=1.0, coordinates=1000, delta=1e-5), 3)
     4.377
     """
