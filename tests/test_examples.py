@@ -46,6 +46,8 @@ def test_a_flaw_is_seen_from_outside_and_a_true_claim_stands(
 ) -> None:
     runpy.run_path(str(path), run_name="__main__")
     said = capsys.readouterr().out
-    assert ("REFUTED" not in said and said.count("not refuted") >= 7) if path.stem == "holds" else (
-        "is refuted at 99.9 %" in said
+    assert (
+        ("REFUTED" not in said and said.count("not refuted") >= 7)
+        if path.stem == "holds"
+        else ("is refuted at 99.9 %" in said)
     )

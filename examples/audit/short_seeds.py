@@ -28,5 +28,7 @@ def log_ratio(released: np.ndarray) -> np.ndarray:
 
 
 print(
-    rf.audit(noisy, 0.0, 1.0, claim=(1 / SCALE, 1e-9), draws=20_000, batched=True, log_ratio=log_ratio).statement
+    rf.audit(
+        noisy, 0.0, 1.0, claim=(1 / SCALE, 1e-9), draws=20_000, batched=True, log_ratio=log_ratio
+    ).statement
 )

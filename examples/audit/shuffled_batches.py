@@ -19,7 +19,5 @@ def largest(value: float, draws: int) -> np.ndarray:
 
 
 claim = sampled_gaussian_epsilon(((1 / SIGMA, 1 / BATCHES, BATCHES),), DELTA)
-found = rf.audit(
-    largest, 1.0, 0.0, claim=(claim, DELTA), draws=20_000, batched=True, floating_point=False
-)
+found = rf.audit(largest, 1.0, 0.0, claim=(claim, DELTA), draws=20_000, batched=True, floating_point=False)
 print(found.statement)

@@ -18,7 +18,9 @@ def exact_delta(lower: float, upper: float, move: float, epsilon: float) -> floa
         other = norm.pdf(y - move) if lower <= y - move <= upper else 0.0
         return max(norm.pdf(y) - math.exp(epsilon) * other, 0.0) / mass
 
-    inside = sorted(min(max(edge, lower), upper) for edge in (lower + move, upper + move, move / 2 - epsilon / move))
+    inside = sorted(
+        min(max(edge, lower), upper) for edge in (lower + move, upper + move, move / 2 - epsilon / move)
+    )
     places = [lower, *inside, upper]
     return sum(quad(stick, a, b, epsabs=1e-14)[0] for a, b in zip(places, places[1:], strict=False) if b > a)
 
@@ -36,7 +38,9 @@ def test_the_claim_covers_the_exact_cost_of_either_sign(bound: tuple[float, floa
 
 def test_more_numbers_steps_and_less_room_cost_more() -> None:
     cost = [
-        bounded_noise_epsilon(1.0, bound, norm=1.0, coordinates=count, delta=1e-5, steps=steps, sampling_rate=0.1)
+        bounded_noise_epsilon(
+            1.0, bound, norm=1.0, coordinates=count, delta=1e-5, steps=steps, sampling_rate=0.1
+        )
         for bound, count, steps in ((math.inf, 1, 10), (6.5, 1, 10), (6.5, 100, 10), (6.5, 100, 20))
     ]
     assert cost[0] == sampled_gaussian_epsilon(((1.0, 0.1, 10),), 1e-5)
@@ -47,7 +51,10 @@ def test_more_numbers_steps_and_less_room_cost_more() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"noise_bound": 3.0}, "noise_bound must be wider for delta = 1e-05.*no epsilon at all is true below"),
+        (
+            {"noise_bound": 3.0},
+            "noise_bound must be wider for delta = 1e-05.*no epsilon at all is true below",
+        ),
         ({"noise_bound": (1.0, 2.0)}, "noise_bound must have 0 inside"),
         ({"sigma": math.nan}, "sigma"),
         ({"delta": 0.0}, "delta"),

@@ -58,7 +58,9 @@ def bounded_noise_epsilon(
         epsilon = sampled_gaussian_epsilon(((norm / sigma, rate, steps),), share * delta)
         if tau == 0 or (epsilon < 700 and (1 + math.exp(epsilon)) * tau * _UP <= (1 - share) * delta):
             return epsilon
-    least = rate * max(_edge(end / sigma, norm / sigma, lower / sigma, upper / sigma) for end in (-lower, upper))
+    least = rate * max(
+        _edge(end / sigma, norm / sigma, lower / sigma, upper / sigma) for end in (-lower, upper)
+    )
     raise ValueError(
         f"noise_bound must be wider for delta = {delta:g}, got ({lower:g}, {upper:g}): the noise is beyond it "
         f"with probability {tau:.3g}, and no epsilon is proved; no epsilon at all is true below delta = "

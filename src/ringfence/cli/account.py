@@ -58,12 +58,16 @@ def account(
     """
     if noise_bound is not None:
         if theta is not None or norm is None or sensitivity is not None or bound is not None:
-            raise ValueError("--noise-bound goes with --norm, --coordinates, --sampling-rate and no file of theta")
+            raise ValueError(
+                "--noise-bound goes with --norm, --coordinates, --sampling-rate and no file of theta"
+            )
         claimed = _around(sigma, noise_bound, norm, coordinates, delta, steps, sampling_rate)
         typer.echo(json.dumps(claimed) if as_json else claimed["statement"])
         return
     if theta is None or coordinates != 1 or sampling_rate != 1:
-        raise ValueError("THETA must be given, or --noise-bound; --coordinates and --sampling-rate go with that")
+        raise ValueError(
+            "THETA must be given, or --noise-bound; --coordinates and --sampling-rate go with that"
+        )
     from ringfence.accounting.profile import fixed_theta_guarantee
     from ringfence.accounting.sensitivity import Sensitivity
     from ringfence.data.features import read_theta
