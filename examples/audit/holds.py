@@ -1,4 +1,4 @@
-"""Claims that hold, at their exact epsilon: every law here, and those of other libraries that are installed."""
+"""Claims that hold, at their exact epsilon: every law here, and those of libraries that are installed."""
 
 import importlib
 

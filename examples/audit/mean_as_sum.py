@@ -8,7 +8,7 @@ RNG, SIGMA, DELTA = np.random.default_rng(0), 2.0, 1e-3
 
 
 def mean(values: list[float], draws: int) -> np.ndarray:
-    """Each value is within 1 of 0, so a sum moves by 1, and the mean by 1 / n? It also has another divisor."""
+    """Each value is within 1 of 0, so a sum moves by 1, the mean by 1 / n? Its divisor moves too."""
     clipped = np.clip(values, -1, 1)
     return clipped.mean() + SIGMA / len(clipped) * RNG.normal(size=draws)
 

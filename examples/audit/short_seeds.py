@@ -1,4 +1,4 @@
-"""Noise from a seed of 32 bits: drand48 has 48 bits of state, and the first number tells whether a seed fits."""
+"""Noise from a seed of 32 bits: drand48 has a state of 48, and its first number tells if a seed fits."""
 
 import numpy as np
 

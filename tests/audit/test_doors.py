@@ -60,6 +60,14 @@ def test_a_true_claim_stands_and_half_of_it_falls(
     assert half.draws <= whole.draws == 16_000
 
 
+def test_rounds_share_the_significance_and_judge_by_fresh_draws() -> None:
+    """All draws differ: what is proved is what the last 500 of a round can. None does: no test is learned."""
+    told = rf.audit(lambda x: x, "a", "b", claim=(50.0, 0.0), draws=1000, significance=0.1)
+    rate = (0.1 / 4) ** (1 / 500)  # two rounds, two ends
+    assert told.epsilon_lower_bound == pytest.approx(math.log(rate / (1 - rate)))
+    assert not rf.audit(gaussian, AT, AT, claim=(0.1, 0.0), **FAST).refuted
+
+
 def test_the_worst_neighbour_is_found_and_floating_point_is_seen() -> None:
     others = [AT, BESIDE / 10, 3 * BESIDE, BESIDE]
     found = rf.audit(gaussian, AT, neighbours=others, claim=(3.0, 1e-3), **FAST)

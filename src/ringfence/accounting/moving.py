@@ -10,6 +10,7 @@ import math
 from ringfence import checks
 from ringfence.accounting.conversion import sampled_gaussian_epsilon
 from ringfence.checks import Bound
+from ringfence.numerics.rounding import UNDERFLOW
 
 _SHARES = tuple(1 - 0.5**k for k in range(20, 0, -1)) + tuple(0.5**k for k in range(2, 21))
 _UP = 1 + 1e-9  # rounding of the tails
@@ -63,14 +64,14 @@ def bounded_noise_epsilon(
     )
     raise ValueError(
         f"noise_bound must be wider for delta = {delta:g}, got ({lower:g}, {upper:g}): the noise is beyond it "
-        f"with probability {tau:.3g}, and no epsilon is proved; no epsilon at all is true below delta = "
-        f"{least:.3g}, the mass where only one of two neighbours can be"
+        f"with probability {tau:.3g}, and no epsilon is proved; if it is drawn again, no epsilon is true "
+        f"below delta = {least:.3g}, the mass where only one of two neighbours can be"
     )
 
 
 def _tail(x: float) -> float:
-    """P(N(0, 1) > x)."""
-    return math.erfc(x / math.sqrt(2)) / 2
+    """P(N(0, 1) > x), above 0 unless x is infinite."""
+    return math.erfc(x / math.sqrt(2)) / 2 + (UNDERFLOW if math.isfinite(x) else 0.0)
 
 
 def _edge(end: float, move: float, lower: float, upper: float) -> float:

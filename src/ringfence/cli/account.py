@@ -115,9 +115,9 @@ def _around(
         sampling_rate=rate,
     )
     statement = (
-        f"epsilon = {rounded_up(epsilon)} at delta = {delta:g}, data-independent: one record more or fewer moves "
-        f"each of {steps:,} releases of {coordinates:,} numbers by at most {norm:g} (L2), Poisson rate {rate:g}, "
-        f"Gaussian noise of {sigma:g} bounded to {noise_bound} around the true value. Floating-point noise, "
+        f"epsilon = {rounded_up(epsilon)} at delta = {delta:g}, data-independent: one record more or fewer "
+        f"moves each of {steps:,} releases of {coordinates:,} numbers by at most {norm:g} (L2), Poisson rate "
+        f"{rate:g}, Gaussian noise of {sigma:g} bounded to {noise_bound} around the true value. Floating-point noise, "
         "sampling that is not Poisson and divisors that depend on the data are not covered."
     )
     return {"epsilon": epsilon, "delta": delta, "data_independent": True, "statement": statement}
