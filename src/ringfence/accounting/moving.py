@@ -43,8 +43,8 @@ def bounded_noise_epsilon(
     Guarantee: (epsilon, delta) holds for every dataset, one record more or fewer. Where no epsilon is proved
     this way there is an error.
 
-    >>> round(bounded_noise_epsilon(1.0, 6.5, norm=1.0, coordinates=1000, delta=1e-5), 3)
-    4.377
+    >>> round(bounded_noise_epsilon(1.0, 7.0, norm=1.0, coordinates=1000, delta=1e-5), 3)
+    4.385
     >>> round(bounded_noise_epsilon(1.0, math.inf, norm=1.0, coordinates=1000, delta=1e-5), 3)
     4.377
     """
@@ -64,7 +64,7 @@ def bounded_noise_epsilon(
     )
     raise ValueError(
         f"noise_bound must be wider for delta = {delta:g}, got ({lower:g}, {upper:g}): the noise is beyond it "
-        f"with probability {tau:.3g}, and no epsilon is proved; if it is drawn again, no epsilon is true "
+        f"with probability {tau:.3g}, and no epsilon is proved; if it is drawn again no epsilon is true "
         f"below delta = {least:.3g}, the mass where only one of two neighbours can be"
     )
 
