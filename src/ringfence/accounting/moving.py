@@ -63,7 +63,7 @@ def bounded_noise_epsilon(
         _edge(end / sigma, norm / sigma, lower / sigma, upper / sigma) for end in (-lower, upper)
     )
     raise ValueError(
-        f"noise_bound must be wider for delta = {delta:g}, got ({lower:g}, {upper:g}): the noise is beyond it "
+        f"noise_bound must be wider for delta = {delta:g}, got ({lower:g}, {upper:g}): noise is beyond it "
         f"with probability {tau:.3g}, and no epsilon is proved; if it is drawn again no epsilon is true "
         f"below delta = {least:.3g}, the mass where only one of two neighbours can be"
     )

@@ -118,6 +118,7 @@ def _around(
         f"epsilon = {rounded_up(epsilon)} at delta = {delta:g}, data-independent: one record more or fewer "
         f"moves each of {steps:,} releases of {coordinates:,} numbers by at most {norm:g} (L2), Poisson rate "
         f"{rate:g}, Gaussian noise of {sigma:g} bounded to {noise_bound} around the true value. "
-        "Floating-point noise, sampling that is not Poisson and divisors that depend on the data are not covered."
+        "Floating-point noise, sampling that is not Poisson and divisors that depend on the data are "
+        "not covered."
     )
     return {"epsilon": epsilon, "delta": delta, "data_independent": True, "statement": statement}
