@@ -570,6 +570,44 @@ a voter's own epsilon above what is promised to everybody
 - torch.minimum(_by_renyi(own, delta), most)
 + _by_renyi(own, delta)
 
+@ src/ringfence/accounting/moving.py: accounting/moving
+bounded noise charged as the whole Gaussian
+-     tau = min(1.0, numbers * _UP * (_tail(upper / sigma) + _tail(-lower / sigma)))
++     tau = 0.0
+bounded noise in one number alone
+- tau = min(1.0, numbers * _UP
++ tau = min(1.0, _UP
+
+@ src/ringfence/auditing/bounds.py: audit/lower_bound audit/doors
+rates that are observed, not bounded
+- betaincinv(hits, trials + 1 - hits, failure_probability)
++ hits / trials
+a threshold that is chosen on the draws that judge it
+- return epsilon_of_rates(*best_event(*first, delta, share).rates(*second, share), delta)
++ return epsilon_of_rates(*best_event(*second, delta, share).rates(*second, share), delta)
+one run without the charge of delta
+- + 2 * canaries * delta * worst)
++ )
+one run in which every rule has the whole significance
+-         share = significance / len(self.rules)
++         share = significance
+equal scores in the order of the sides
+-         shuffled = rng.permutation(len(scores))
++         shuffled = np.arange(len(scores))[::-1]
+a right guess that asks for no wrong ones
+- hits + count / (guesses - count) * (asked - misses), asked
++ hits + count * (asked - misses), asked
+
+@ src/ringfence/auditing/function.py: audit/doors
+rounds that each have the whole significance
+- share = significance / (2 * (len(sizes) - 1))
++ share = significance
+a round that tests what it learned from
+-         tested = statistics(fresh.inside), statistics(fresh.outside)
++         tested = statistics(seen.inside), statistics(seen.outside)
+a constant mechanism that passes
+-     _refuse_constant(looks)
+
 @ src/ringfence/checks.py:
 NaN let through
 - return require(name, "must not be NaN", values, ~torch.isnan(values))

@@ -38,3 +38,16 @@ def test_example(
     monkeypatch.setattr("sys.argv", [name, *SMALL.get(name, [])])
     runpy.run_path(str(EXAMPLES / name), run_name="__main__")
     assert EXPECTED[name] in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("path", sorted((EXAMPLES / "audit").glob("*.py")), ids=lambda path: path.stem)
+def test_a_flaw_is_seen_from_outside_and_a_true_claim_stands(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runpy.run_path(str(path), run_name="__main__")
+    said = capsys.readouterr().out
+    assert (
+        ("REFUTED" not in said and said.count("not refuted") >= 7)
+        if path.stem == "holds"
+        else ("is refuted at 99.9 %" in said)
+    )

@@ -24,6 +24,7 @@ from ringfence.accounting.calibration import PerInstanceCalibrationWarning
 from ringfence.accounting.decision_publication import publishable_decision_epsilon
 from ringfence.accounting.decisions import decision_profile
 from ringfence.accounting.fisher import coordinate_losses
+from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.selection import selection_epsilon
 from ringfence.accounting.subsampling import fixed_batch_rdp
 from ringfence.accounting.voters import voter_epsilons
@@ -51,7 +52,7 @@ def spread(*shape: int) -> Tensor:
     return (2 * ((0.5 + (5**0.5 - 1) / 2 * torch.arange(count).double()) % 1) - 1).reshape(shape)
 
 
-def claims(guarantee: rf.Guarantee) -> list[float]:
+def claims(guarantee: Guarantee) -> list[float]:
     own = guarantee.per_instance
     return [
         *(own.ex_post_epsilon, own.epsilon, own.renyi_epsilon),

@@ -16,7 +16,6 @@ if _typing.TYPE_CHECKING:
     from ringfence.accounting.examples import ExampleAccountant as ExampleAccountant
     from ringfence.accounting.fisher import FisherAccountant as FisherAccountant
     from ringfence.accounting.fisher import fisher_information_loss as fisher_information_loss
-    from ringfence.accounting.guarantee import Guarantee as Guarantee
     from ringfence.accounting.ledger import Ledger as Ledger
     from ringfence.accounting.per_instance import PerInstanceAccountant as PerInstanceAccountant
     from ringfence.accounting.per_instance import per_instance_rdp as per_instance_rdp
@@ -26,7 +25,9 @@ if _typing.TYPE_CHECKING:
     from ringfence.accounting.sensitivity import Sensitivity as Sensitivity
     from ringfence.accounting.subsampling import SampledAccountant as SampledAccountant
     from ringfence.accounting.subsampling import subsampled_rdp as subsampled_rdp
-    from ringfence.data.projection import PublicProjection as PublicProjection
+    from ringfence.auditing.function import audit as audit
+    from ringfence.auditing.scores import audit_scores as audit_scores
+    from ringfence.auditing.training import audit_training as audit_training
     from ringfence.mechanisms.base import Mechanism as Mechanism
     from ringfence.mechanisms.gaussian import Gaussian as Gaussian
     from ringfence.mechanisms.laplace import Laplace as Laplace
@@ -37,7 +38,6 @@ if _typing.TYPE_CHECKING:
     from ringfence.mechanisms.winner import ConfidentWinner as ConfidentWinner
     from ringfence.mechanisms.winner import GumbelWinner as GumbelWinner
     from ringfence.mechanisms.winner import NoisyWinner as NoisyWinner
-    from ringfence.noise import Noise as Noise
     from ringfence.releases.counts import release_counts as release_counts
     from ringfence.releases.means import release_means as release_means
     from ringfence.releases.means import release_sums as release_sums
@@ -78,6 +78,9 @@ _MOVED = {
     "LinearRun": "ringfence.training.linear",
     "train_linear": "ringfence.training.linear",
     "Tuned": "ringfence.training.tune",
+    "Guarantee": "ringfence.accounting.guarantee",
+    "Noise": "ringfence.noise",
+    "PublicProjection": "ringfence.data.projection",
     "SecureRelease": "ringfence.mechanisms.secure",
 }
 _RENAMED = {"DecisionRelease": "Release", "fisher_information_bounds": "fisher_information_loss"}

@@ -12,13 +12,14 @@ from scipy.stats import norm
 
 import ringfence as rf
 from ringfence.accounting.conversion import epsilon_from_rdp, ex_post_epsilon, gaussian_epsilon
+from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.numerics.rounding import rounded_up
 
 THETA = torch.linspace(-3, 3, 200, dtype=torch.float64)
 
 
-def claim(steps: int = 10, delta: float = 1e-5, law: rf.Mechanism | None = None) -> rf.Guarantee:
+def claim(steps: int = 10, delta: float = 1e-5, law: rf.Mechanism | None = None) -> Guarantee:
     account = rf.PerInstanceAccountant(law or rf.RectifiedGaussian(1.0, bound=1.0), sensitivity=5e-3)
     account.step(THETA, count=steps)
     return account.guarantee(delta)

@@ -14,17 +14,18 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.audit.lower_bound import AuditResult, epsilon_lower_bound
+from ringfence.auditing.bounds import epsilon_lower_bound
 from ringfence.noise import Noise
 from ringfence.releases.counts import release_counts
 from ringfence.releases.means import release_means
 from ringfence.releases.release import Release
 from ringfence.releases.votes import release_votes
 from ringfence.releases.winners import release_winners
+from tests.audit.result import AuditResult
 
-DELTA = 0.05  # large enough for a few hundred trials to tell something
+DELTA = 0.01  # the largest that a job takes: a few hundred trials must tell something
 _NOT_SHOWN = -1e9
-_MOST_VOTERS = 1000  # each has a ballot of all questions
+_MOST_VOTERS = 2000  # each has a ballot of all questions
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Job:
 
 
 def jobs(trials: int) -> list[Job]:
-    """The four jobs, with so many trials each: votes at most 1,000, means only with the extra ``tables``."""
+    """The four jobs, with so many trials each: votes at most 2,000, means only with the extra ``tables``."""
     checks.count("trials", trials, at_least=2)
     cells, one = np.full(trials, 4), np.ones(trials, dtype=np.int64)
 

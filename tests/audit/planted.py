@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, epsilon_from_rdp
-from ringfence.audit.lower_bound import AuditResult
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.rectified import RectifiedGaussian
 from ringfence.mechanisms.truncated import TruncatedGaussian
@@ -15,6 +14,7 @@ from ringfence.noise import Noise
 from ringfence.numerics.normal import gauss_legendre
 from tests.audit.jobs import audit_job, jobs
 from tests.audit.releases import Target, audit_release, printed_claims
+from tests.audit.result import AuditResult
 
 _NODES = 64
 

@@ -7,19 +7,19 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, Dataset
 
-from ringfence.audit.canaries import Canaries, audit_engine_canaries, audit_probe_canaries
-from ringfence.audit.lower_bound import AuditResult
+import ringfence as rf
 from ringfence.mechanisms.base import Mechanism
 from ringfence.noise import Noise
 from ringfence.training.clipping import Clamp
 from ringfence.training.engine.engine import PrivacyEngine
-from ringfence.training.probe import LinearProbe
 from tests.audit.decisions import audit_decisions, audit_polls, random_decisions
 from tests.audit.jobs import audit_jobs
 from tests.audit.planted import planted_flaws
 from tests.audit.reconstruction import ReconstructionResult, audit_reconstruction, linear_jacobian
 from tests.audit.releases import audit_releases, example, random_targets, with_profiles
+from tests.audit.result import AuditResult
 from tests.audit.trajectories import audit_training
 
 _FEW = 8  # coordinates of a target whose tight profile is quick
@@ -84,7 +84,7 @@ def run_audit(
     dense = [law for law in laws if law.support.interval is not None]
     # each kind of attack may fail with a fifth of the probability; attacks run one by one share it evenly
     share = (1 - confidence) / 5
-    each = 1 - share / (probes + 3 * len(dense))
+    each = 1 - share / (probes + 2 * len(dense))
     chosen = random_targets(settings, generator)
     few = [target for target in chosen if target.theta.numel() <= _FEW][:tight]
     shared: dict[str, Any] = {"generator": generator, "confidence": 1 - share}
@@ -97,7 +97,7 @@ def run_audit(
         "training run": lambda: [
             _training(laws[index % len(laws)], index, runs, seed, each) for index in range(probes)
         ],
-        "canaries in one run": lambda: [one for law in dense for one in _canaries(law, seed, each)],
+        "canaries in one run": lambda: [_canaries(law, seed, each) for law in dense],
         "one decision": lambda: audit_decisions(
             random_decisions(-(-settings // 10), generator), trials=trials, **shared
         ),
@@ -142,22 +142,23 @@ def _training(law: Mechanism, index: int, runs: int, seed: int, confidence: floa
     )
 
 
-def _canaries(law: Mechanism, seed: int, confidence: float) -> list[AuditResult]:
-    """A probe and a small network, with 200 canaries each."""
+def _canaries(law: Mechanism, seed: int, confidence: float) -> AuditResult:
+    """A small network, trained for three steps with 1,000 canaries."""
     generator = torch.Generator().manual_seed(seed)
-    features = torch.randn(100, 256, generator=generator)
-    labels = torch.randint(4, (100,), generator=generator)
-    canaries = Canaries.random(200, 256, 4, 1.0, generator)
-    # 2 m delta is charged against the probability of failure, so delta has to be far below it
-    shared: dict[str, Any] = {"guesses": 100, "delta": 1e-8, "confidence": confidence}
-    probe = LinearProbe(law, 0.03, 1.0, steps=3, public_size=200, public_classes=range(4), random_state=seed)
-    engine = PrivacyEngine(law, Clamp(0.03), sampling="full", public_size=200, seed=seed)
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        model = nn.Sequential(nn.Linear(256, 8), nn.Tanh(), nn.Linear(8, 4))
-    return [
-        audit_probe_canaries(probe, features, labels, canaries, **shared),
-        audit_engine_canaries(
-            engine, model, features, labels, canaries, learning_rate=1.0, epochs=3, batch_size=256, **shared
-        ),
-    ]
+    data = torch.randn(100, 64, generator=generator), torch.randint(4, (100,), generator=generator)
+    engine = PrivacyEngine(law, Clamp(0.5), sampling="full", public_size=600, seed=seed)
+
+    def train(model: nn.Module, dataset: Dataset[Any]) -> None:
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        private, stepping, loader = engine.make_private(model, optimizer, DataLoader(dataset, batch_size=300))
+        for _ in range(3):
+            for inputs, labels in loader:
+                nn.functional.cross_entropy(private(inputs), labels).backward()
+                stepping.step()
+
+    # m delta is charged against the probability of failure, so delta has to be far below it
+    found = rf.audit_training(
+        lambda: nn.Linear(64, 4), train, data, delta=1e-8, significance=1 - confidence, seed=seed
+    )
+    claims = {"data-independent": engine.guarantee(1e-8).epsilon}
+    return AuditResult(f"{found.what}, {law!r}", 1e-8, confidence, 1, found.epsilon_lower_bound, claims)

@@ -8,7 +8,7 @@ from ringfence.noise import Noise
 from ringfence.releases.release import Release
 from tests.audit.jobs import Job, audit_job, jobs
 
-JOBS = jobs(16_000)
+JOBS = jobs(24_000)
 
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: str(job.name))

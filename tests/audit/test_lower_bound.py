@@ -1,15 +1,25 @@
-"""The lower bound on epsilon: never above the truth more often than it says, and near it with many draws."""
+"""Lower bounds: above the truth no more often than they say, near it with many draws, past the yardstick."""
 
 import math
 
+import numpy as np
 import pytest
-import torch
-from scipy.stats import binom
-from torch import Tensor
+from scipy.stats import binom, norm
 
+import ringfence as rf
 from ringfence.accounting.conversion import gaussian_epsilon
-from ringfence.audit.lower_bound import AuditResult, epsilon_lower_bound, rate_bounds
-from tests.tensors import float64
+from ringfence.auditing.bounds import (
+    OneRun,
+    approximate_blowup,
+    epsilon_lower_bound,
+    gaussian_blowup,
+    largest_refuted,
+    one_run_p_value,
+    one_run_refutes,
+    rate_bounds,
+)
+from ringfence.auditing.result import observed_rate
+from tests.audit.result import AuditResult
 
 
 @pytest.mark.parametrize("hits", [0, 1, 7, 20])
@@ -19,8 +29,8 @@ def test_rates_are_those_at_which_the_count_becomes_unlikely(hits: int) -> None:
     assert upper == 1 or binom.cdf(hits, 20, upper) == pytest.approx(0.01)
 
 
-def normal(mu: float, trials: int, seed: int = 3) -> tuple[Tensor, Tensor]:
-    draws = torch.randn(2, trials, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+def normal(mu: float, trials: int, seed: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    draws = np.random.default_rng(seed).normal(size=(2, trials))
     return draws[0] + mu, draws[1]
 
 
@@ -43,29 +53,25 @@ def test_it_fails_no_more_often_than_the_confidence_allows() -> None:
 
 def test_the_threshold_is_not_chosen_on_the_draws_it_is_judged_by() -> None:
     """Two equal laws with six draws: the first half separates perfectly, the second does not."""
-    inside, outside = float64([5.0, 6.0, 7.0, 0.0, 0.0, 0.0]), float64([0.0] * 3 + [9.0] * 3)
-    assert epsilon_lower_bound(inside, outside, 0.01, 0.5) == 0
+    assert epsilon_lower_bound([5.0, 6.0, 7.0, 0.0, 0.0, 0.0], [0.0] * 3 + [9.0] * 3, 0.01, 0.5) == 0
 
 
 def test_atoms_belong_to_the_set() -> None:
     most = math.log((0.005 ** (1 / 500) - 1e-3) / (1 - 0.005 ** (1 / 500)))
-    found = epsilon_lower_bound(torch.ones(1000), torch.zeros(1000), 1e-3, 0.99)
-    assert found == pytest.approx(most)
+    assert epsilon_lower_bound(np.ones(1000), np.zeros(1000), 1e-3, 0.99) == pytest.approx(most)
 
 
 def test_the_best_of_several_statistics_is_found() -> None:
     inside, outside = normal(2.0, 20_000)
-    useless = torch.zeros_like(inside)
-    both = [torch.stack((useless, side)) for side in (inside, outside)]
+    both = [np.stack((np.zeros_like(side), side)) for side in (inside, outside)]
     assert epsilon_lower_bound(*both, 0.01, 0.99) == epsilon_lower_bound(inside, outside, 0.01, 0.99) > 2
 
 
 def test_nan_is_refused() -> None:
-    values = torch.full((4,), math.nan)
     with pytest.raises(FloatingPointError, match="NaN"):
-        epsilon_lower_bound(values, values, 0.1, 0.9)
-    with pytest.raises(ValueError, match="equally many"):
-        epsilon_lower_bound(values, values[:2], 0.1, 0.9)
+        epsilon_lower_bound([math.nan] * 4, [math.nan] * 4, 0.1, 0.9)
+    with pytest.raises(ValueError, match="at least 2 draws"):
+        epsilon_lower_bound([1.0], [1.0, 2.0], 0.1, 0.9)
 
 
 def test_results_name_what_fell() -> None:
@@ -73,3 +79,105 @@ def test_results_name_what_fell() -> None:
     assert result.violated == ("a", "ex-post")
     assert not result.holds
     assert AuditResult("", 0.01, 0.99, 10, 1.0, {"a": float("nan")}).violated == ("a",)
+
+
+def test_the_p_value_is_their_loop() -> None:
+    """The definition, term by term; and it moves as it must."""
+    canaries, guesses, right, epsilon, delta = 50, 40, 33, 0.8, 1e-3
+    chance = math.exp(epsilon) / (1 + math.exp(epsilon))
+    mass = [binom.pmf(k, guesses, chance) for k in range(guesses + 1)]
+    worst = max(sum(mass[right - i : right]) / i for i in range(1, right + 1))
+    expected = sum(mass[right:]) + 2 * canaries * delta * worst
+    assert one_run_p_value(canaries, guesses, right, epsilon, delta) == pytest.approx(expected)
+    values = [one_run_p_value(100, 50, 40, epsilon, 1e-4) for epsilon in (0.0, 0.5, 1.0, 2.0, 5.0)]
+    assert values == sorted(values)
+    assert one_run_p_value(100, 50, 0, 1.0, 1e-4) == 1
+    with pytest.raises(ValueError, match="must not fall"):
+        one_run_p_value(100, 50, 51, 1.0, 1e-4)
+
+
+@pytest.mark.parametrize("right", [60, 75, 90, 99, 100])
+def test_the_recursion_is_no_stricter_than_randomised_response_allows(right: int) -> None:
+    """Guesses that are right with e^eps / (1 + e^eps) by themselves are epsilon-DP: a law that is refuted has
+    at least that many with a smaller probability. The curve is tight for them, and the theorem not by far."""
+    for significance in (0.05, 1e-3):
+        bound = largest_refuted(
+            lambda epsilon, tau=significance: one_run_refutes(
+                approximate_blowup(epsilon, 0.0), 100, 100, right, tau
+            )
+        )
+        exact = largest_refuted(
+            lambda epsilon, tau=significance: binom.sf(right - 1, 100, 1 / (1 + math.exp(-epsilon))) < tau
+        )
+        assert 0.5 * exact <= bound <= exact + 1e-9
+
+
+def test_a_gaussian_curve_is_refuted_no_more_often_than_randomness_does() -> None:
+    """Independent canaries of exactly mu: the p-value at the truth is not below the real probability."""
+    mu, canaries = 1.0, 200
+    chance = float(norm.cdf(mu / 2))  # of a right guess by the sign, for all of them
+    for right in range(100, 200, 5):
+        real = binom.sf(right - 1, canaries, chance)
+        if real > 0:
+            assert not one_run_refutes(gaussian_blowup(mu), canaries, canaries, right, 0.999 * real)
+
+
+def test_the_yardstick_is_beaten() -> None:
+    """10,000 normal quantiles a side, significance .05, delta 1e-6: the numbers of jax-privacy's own test."""
+    quantiles = norm.ppf((np.arange(10_000) + 0.5) / 10_000)
+    theirs = {1: (1.13346, 2.164749), 2: (2.311945, 4.7218075), 4: (4.395568, 9.133752)}
+    for shift, (one_run, gaussian) in theirs.items():
+        found = rf.audit_scores(quantiles + shift, quantiles, delta=1e-6, significance=0.05)
+        assert gaussian_epsilon(shift, 1e-6) > found.bounds["one run"] > one_run
+        assert gaussian_epsilon(shift, 1e-6) > found.bounds["f-DP, one run, Gaussian"] > gaussian
+        assert found.epsilon_lower_bound > one_run
+        assert found.mu_lower_bound < shift
+
+
+@pytest.mark.parametrize("kind", ["response", "normal"])
+def test_one_run_is_above_the_truth_no_more_often_than_it_says(kind: str) -> None:
+    """True claims at their exact epsilon, by fair coins (``benchmarks.audit`` has thousands)."""
+    rng, above, mu_above = np.random.default_rng(5), 0, 0
+    truth = 1.0 if kind == "response" else gaussian_epsilon(0.5, 1e-3)
+    delta = 0.0 if kind == "response" else 1e-3
+    for _ in range(100):
+        coins = rng.random(300) < 0.5
+        lies = rng.random(300) < 1 / (1 + math.e)
+        scores = (coins ^ lies).astype(float) if kind == "response" else rng.normal(size=300) + 0.5 * coins
+        run = OneRun.of(scores[coins], scores[~coins], rng)
+        above += run.epsilon(delta, 0.2) > truth
+        above += run.by_binomial(delta, 0.2) > truth
+        mu_above += kind == "normal" and run.mu(0.2) > 0.5
+    assert above <= 2 * 20
+    assert mu_above <= 20
+
+
+def test_bands_hold_the_true_rate() -> None:
+    missed = 0
+    for seed in range(200):
+        inside, outside = normal(1.0, 500, seed)
+        for rate in (0.01, 0.1, 0.5):
+            band, truth = observed_rate(inside, outside, rate, 0.2), norm.sf(norm.isf(rate) - 1)
+            missed += not band.low <= truth <= band.high
+            assert band.low <= band.high
+    assert 0 < missed <= 0.2 * 600
+
+
+@pytest.mark.parametrize(
+    ("scores", "error", "said"),
+    [
+        (([1.0] * 9, [0.0] * 20), ValueError, "in_scores must be a list of at least 10"),
+        (([1.0] * 20, [1.0] * 20), ValueError, "scores must differ, got .*1.0"),
+        (([1.0] * 20, [math.nan] * 20), ValueError, "out_scores must not be NaN"),
+        (([1.0] * 20, [[0.0, 1.0]] * 20), ValueError, "out_scores must be a list"),
+    ],
+)
+def test_scores_that_tell_nothing_are_refused_by_name(scores: tuple, error: type, said: str) -> None:
+    with pytest.raises(error, match=said):
+        rf.audit_scores(*scores, delta=1e-6)
+
+
+def test_equal_scores_are_ordered_by_chance() -> None:
+    """Which side stands first in memory must not tell."""
+    found = rf.audit_scores(np.r_[np.zeros(999), 1.0], np.zeros(1000), delta=0.0)
+    assert found.epsilon_lower_bound == 0

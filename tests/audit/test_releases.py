@@ -15,7 +15,6 @@ from ringfence import (
     TruncatedGaussian,
     privacy_profile,
 )
-from ringfence.audit.lower_bound import AuditResult
 from tests.audit import planted
 from tests.audit.releases import (
     Target,
@@ -25,6 +24,7 @@ from tests.audit.releases import (
     random_targets,
     with_profiles,
 )
+from tests.audit.result import AuditResult
 from tests.tensors import float64, seeded
 
 

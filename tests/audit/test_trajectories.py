@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from ringfence import Clamp, Gaussian, RectifiedGaussian
-from ringfence.audit.lower_bound import AuditResult
 from ringfence.mechanisms.base import Mechanism
 from ringfence.training.linear import data_digest, run_noise, train_linear
 from tests.audit import trajectories
+from tests.audit.result import AuditResult
 from tests.audit.trajectories import audit_training
 from tests.tensors import float64
 

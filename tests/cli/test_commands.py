@@ -11,6 +11,7 @@ import torch
 from safetensors.numpy import load_file
 
 import ringfence as rf
+from ringfence.accounting.moving import bounded_noise_epsilon
 from ringfence.cli import common
 from ringfence.data.projection import PublicProjection
 from ringfence.training.tune import TuningPlan
@@ -40,6 +41,32 @@ def test_account_prints_every_number_and_what_it_promises(folder: Path) -> None:
         assert words in said
     assert "must not be published" in said
     assert "One record moves every coordinate by at most 0.005." in said
+
+
+def test_account_of_noise_bounded_around_the_value(folder: Path) -> None:
+    asked = [
+        "account",
+        "--sigma",
+        1,
+        "--norm",
+        1,
+        "--coordinates",
+        100,
+        "--steps",
+        10,
+        "--sampling-rate",
+        0.1,
+    ]
+    row = json.loads(ran(*asked, "--noise-bound=-8,7", "--json"))
+    expected = bounded_noise_epsilon(
+        1.0, (-8.0, 7.0), norm=1.0, coordinates=100, delta=1e-5, steps=10, sampling_rate=0.1
+    )
+    assert row["epsilon"] == expected
+    assert "data-independent" in row["statement"]
+    assert "wider" in refused(*asked, "--noise-bound", 3)
+    assert "such as 8 or -8,6" in refused(*asked, "--noise-bound", "x")
+    assert "no file of theta" in refused(*asked, "--noise-bound", 8, folder / "theta.npy")
+    assert "THETA must be given" in refused(*asked)
 
 
 def test_account_as_json_is_what_the_library_says(folder: Path) -> None:

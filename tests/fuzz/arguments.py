@@ -30,11 +30,14 @@ import ringfence as rf
 from ringfence.accounting.decision_publication import publishable_decision_epsilon
 from ringfence.accounting.decisions import decision_profile
 from ringfence.accounting.fisher import poisson_information_factor, reconstruction_error_bound
+from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.profile import PrivacyProfile
 from ringfence.accounting.subsampling import fixed_batch_rdp
 from ringfence.accounting.voters import voter_epsilons
+from ringfence.data.projection import PublicProjection
 from ringfence.mechanisms.decision import Decision
 from ringfence.mechanisms.secure import SecureRelease
+from ringfence.noise import Noise
 from ringfence.training.linear import train_linear
 from tests.fuzz.contract import PARTS, ContractError, calls_well
 from tests.fuzz.strategies import HOSTILE
@@ -71,7 +74,7 @@ MORE = (
     *(torch.ones(3, 2, dtype=torch.float16), torch.ones(3, 2), torch.ones(3, 2, dtype=torch.complex64)),
     *("\ud800", "\0", "a" * 10_000, _LOOP, {1: 2}, {"a": _LOOP}, [{}], (None, None), (1.0, "a"), ("a",)),
     *(np.int32(2), np.uint8(1), np.int64(-1), np.float32(0.5), np.array(2), np.array([0.5])),
-    *(nn.Linear(2, 2), torch.Generator(), rf.Gaussian(1.0), rf.Norm(1.0), rf.Noise(0), object, rf.Gaussian),
+    *(nn.Linear(2, 2), torch.Generator(), rf.Gaussian(1.0), rf.Norm(1.0), Noise(0), object, rf.Gaussian),
     *(lambda *args: None, (x for x in [1.0]), memoryview(b"12345678"), 2**70, 1e23, sys.float_info.max),
 )
 VALUES = (*HOSTILE, *MORE)
@@ -114,7 +117,7 @@ def _account() -> rf.PerInstanceAccountant:
     return account
 
 
-def _guarantee() -> rf.Guarantee:
+def _guarantee() -> Guarantee:
     return _account().guarantee(1e-5)
 
 
@@ -231,7 +234,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
     "Norm": (rf.Norm, {"norm": 0.1}),
     "Sensitivity": (rf.Sensitivity, {"each": ROW, "at_most": 1}),
     "Sensitivity.of": (rf.Sensitivity.of, {"value": 1.0}),
-    "Noise": (rf.Noise, {"seed": 0}),
+    "Noise": (Noise, {"seed": 0}),
     "Ledger": (rf.Ledger, {"epsilon": 1.0}),
     "Ledger.release": (_of(_ledger, rf.Ledger.release), {**_LAW_AND_THETA, "what": "a"}),
     "Ledger.charge": (_of(_ledger, rf.Ledger.charge), {"what": "a", "cost": (0.1, 1e-9)}),
@@ -253,10 +256,10 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
         {"state": _account().state_dict()},
     ),
     "Guarantee.trade_off": (
-        _of(_guarantee, rf.Guarantee.trade_off),
+        _of(_guarantee, Guarantee.trade_off),
         {"false_positive_rates": np.array([0.0, 1.0])},
     ),
-    "Guarantee.true_positive_rate": (_of(_guarantee, rf.Guarantee.true_positive_rate), {}),
+    "Guarantee.true_positive_rate": (_of(_guarantee, Guarantee.true_positive_rate), {}),
     "ExampleAccountant.step": (
         _of(lambda: rf.ExampleAccountant(LAW, ORDERS), rf.ExampleAccountant.step),
         {"theta": THETA, "gradients": _JACOBIAN.T},
@@ -320,15 +323,15 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
         },
     ),
     "PublicProjection": (
-        _then(rf.PublicProjection, lambda made: made(X)),
+        _then(PublicProjection, lambda made: made(X)),
         {"mean": np.zeros(2), "components": np.eye(2)},
     ),
     "PublicProjection.of": (
-        _then(rf.PublicProjection.of, lambda made: made(X)),
+        _then(PublicProjection.of, lambda made: made(X)),
         {"features": X, "components": 1},
     ),
-    "PublicProjection.save": (rf.PublicProjection.of(X, 1).save, {"path": "p.npz"}),
-    "PublicProjection.load": (rf.PublicProjection.load, {"path": "nowhere.npz"}),
+    "PublicProjection.save": (PublicProjection.of(X, 1).save, {"path": "p.npz"}),
+    "PublicProjection.load": (PublicProjection.load, {"path": "nowhere.npz"}),
     "train_linear": (
         train_linear,
         {

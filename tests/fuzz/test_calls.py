@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 import ringfence as rf
+from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.subsampling import fixed_batch_rdp
 from ringfence.mechanisms.decision import Decision
 from tests.fuzz import strategies as fuzz
@@ -53,7 +54,7 @@ def rebuilt(made: Any) -> bool:
     return bool(kind.from_state_dict(made.state_dict()).state_dict() == made.state_dict())
 
 
-def claimed(claim: rf.Guarantee) -> bool:
+def claimed(claim: Guarantee) -> bool:
     own = claim.per_instance
     numbers = (own.ex_post_epsilon, own.epsilon, claim.epsilon, 0.0 if claim.mu is None else claim.mu)
     return bool(claim.statement) and all(number >= 0 for number in numbers)

@@ -8,6 +8,7 @@ import torch
 import ringfence as rf
 from ringfence.accounting.decision_publication import publishing_cost
 from ringfence.accounting.decisions import decision_profile
+from ringfence.noise import Noise
 from ringfence.releases.ballots import Votes, decision_account, publishing_loss, read_ballots, read_counts
 from ringfence.releases.reader import public_values
 from tests.tensors import float64
@@ -75,15 +76,15 @@ def test_counts_and_ballots_agree() -> None:
 def test_which_marks_count_depends_on_the_person_alone_and_is_fair() -> None:
     marks = torch.randint(-1, 2, (4000, 5), generator=torch.Generator().manual_seed(0))
     ballots = Votes.of_ballots(list("abcde"), ("yes", "no"), marks)
-    kept = ballots.limit(2, rf.Noise(seed=1)).marks
+    kept = ballots.limit(2, Noise(seed=1)).marks
     assert bool(((kept == marks) | (kept == -1)).all())
     assert torch.equal((kept >= 0).sum(dim=1), (marks >= 0).sum(dim=1).clamp(max=2))
-    fewer = Votes.of_ballots(list("abcde"), ("yes", "no"), marks[:-1]).limit(2, rf.Noise(seed=1)).marks
+    fewer = Votes.of_ballots(list("abcde"), ("yes", "no"), marks[:-1]).limit(2, Noise(seed=1)).marks
     assert torch.equal(fewer, kept[:-1])
     full = (marks >= 0).all(dim=1)
     shares = (kept[full] >= 0).double().mean(dim=0)  # of 2 in 5
     assert float((shares - 0.4).abs().max()) < 4 * (0.24 / int(full.sum())) ** 0.5
-    assert ballots.limit(5, rf.Noise()) is ballots
+    assert ballots.limit(5, Noise()) is ballots
 
 
 def test_values_in_files_are_text() -> None:

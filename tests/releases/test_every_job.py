@@ -16,6 +16,7 @@ import ringfence as rf
 from ringfence.accounting import decisions
 from ringfence.accounting.conversion import gaussian_epsilon
 from ringfence.accounting.per_instance import PerInstanceAccountant
+from ringfence.noise import Noise
 from ringfence.releases.account import Budget
 
 PEOPLE = pandas.DataFrame(
@@ -134,7 +135,7 @@ def test_the_noise_meets_the_target_and_a_little_less_does_not(epsilon: float) -
 )
 def test_two_releases_with_one_source_of_noise_share_none_of_it(job: Job, data: Any) -> None:
     """Otherwise the difference of last year's and this year's table would be exact."""
-    noise, next_year = rf.Noise(), data.copy()
+    noise, next_year = Noise(), data.copy()
     first, again = (job(data, sigma=8.0, seed=noise).values for _ in range(2))
     assert np.array_equal(first, again)
     next_year[0] += 1

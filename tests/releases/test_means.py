@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import ringfence as rf
+from ringfence.noise import Noise
 from ringfence.releases.account import Budget
 from ringfence.releases.cells import UNITS
 from ringfence.releases.means import LaplaceMeans
@@ -128,7 +129,7 @@ def test_one_person_moves_two_numbers_by_one_altogether() -> None:
             drawn.append(theta)
             return theta
 
-    budget = Recorder(1.0, 1e-6, 1.0, rf.Noise(1), None)
+    budget = Recorder(1.0, 1e-6, 1.0, Noise(1), None)
     people, units = torch.tensor([4, 5, 5]), torch.tensor([77, 77 + UNITS, 77 - UNITS // 3])
     size, total = LaplaceMeans(3.0).draw(budget, people, units, 1)
     moves = torch.stack(drawn)[:, 1:] - torch.stack(drawn)[:, :1]

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import ringfence as rf
+from ringfence.noise import Noise
 from ringfence.training.assumptions import FLOATS, OUTSIDE
 from tests.training.engine.runs import CLIP, LAW, Run
 
@@ -45,7 +46,7 @@ def test_the_number_of_records_is_read_off_the_release_and_the_statement_says_so
 def test_last_bits_tell_neighbours_apart_and_a_plain_run_says_so() -> None:
     """The attack: 1 + noise is a multiple of 2^-53 wherever it is, and 0 + noise near 0 has finer bits."""
     for draw in range(20):
-        noise = rf.Noise().at("attack", draw)
+        noise = Noise().at("attack", draw)
         one, zero = (rf.Gaussian(1.0).sample(torch.full((64,), x).double(), generator=noise) for x in (1, 0))
         assert not bool((one % 2.0**-53).any())
         assert bool((zero % 2.0**-53).any())

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import ringfence as rf
+from ringfence.data.projection import PublicProjection
 from ringfence.numerics import diagonal_plus_low_rank
 from ringfence.training import linear_information as subject
 from ringfence.training.linear_information import linear_information
@@ -252,11 +253,9 @@ def test_a_saved_probe_does_not_hold_the_data() -> None:
 def test_a_probe_accounts_for_its_projection(made: str, kind: str) -> None:
     """eta is about the features given to fit: the jacobian goes through the projection and the scale."""
     values, labels = draw(40, 5).float().numpy(), np.arange(40) % 3
-    projection = rf.PublicProjection.of(
-        draw(30, 5, seed=9) * torch.arange(1, 6), 3, whiten=made == "whitened"
-    )
+    projection = PublicProjection.of(draw(30, 5, seed=9) * torch.arange(1, 6), 3, whiten=made == "whitened")
     if made == "any":
-        projection = rf.PublicProjection(projection.mean, draw(3, 5, seed=7).numpy())
+        projection = PublicProjection(projection.mean, draw(3, 5, seed=7).numpy())
     probe = rf.LinearProbe(
         rf.Gaussian(1.0),
         clip=0.3,

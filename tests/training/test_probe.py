@@ -18,6 +18,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import ringfence as rf
+from ringfence.data.projection import PublicProjection
 from ringfence.training.probe import seed_of
 
 RNG = np.random.default_rng(0)
@@ -110,7 +111,7 @@ def test_scaling_is_by_public_constants_only() -> None:
 
 @pytest.mark.parametrize("whiten", [False, True])
 def test_a_projection_maps_features_in_training_and_prediction(whiten: bool) -> None:
-    projection = rf.PublicProjection.of(RNG.normal(size=(50, 6)) * np.arange(1, 7), 4, whiten=whiten)
+    projection = PublicProjection.of(RNG.normal(size=(50, 6)) * np.arange(1, 7), 4, whiten=whiten)
     given = probe(public_projection=projection, public_scale=2.0, fit_intercept=True).fit(FEATURES, LABELS)
     mapped = projection(FEATURES.astype(np.float32))
     by_hand = probe(public_scale=2.0, fit_intercept=True).fit(mapped, LABELS)
@@ -190,7 +191,7 @@ def test_skops_and_joblib_keep_a_probe_without_its_data(law: rf.Mechanism, tmp_p
     import skops.io  # takes two seconds: only in the process that runs this test
 
     changes = {"mechanism": law, "clip": rf.Norm(0.5, each=0.1), "class_weight": {0: 2.0}}
-    fitted = probe(**changes, public_projection=rf.PublicProjection.of(FEATURES, 4)).fit(FEATURES, LABELS)
+    fitted = probe(**changes, public_projection=PublicProjection.of(FEATURES, 4)).fit(FEATURES, LABELS)
     joblib.dump(fitted, tmp_path / "probe.joblib")
     written = skops.io.dumps(fitted)
     unknown = skops.io.get_untrusted_types(data=written)

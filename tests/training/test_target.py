@@ -4,10 +4,11 @@ import pytest
 
 import ringfence as rf
 from ringfence.accounting.conversion import gaussian_epsilon
+from ringfence.accounting.guarantee import Guarantee
 from ringfence.training.target import Target, law_of_target
 
 
-def claim(law: rf.Mechanism, delta: float, secure: bool = False) -> rf.Guarantee:
+def claim(law: rf.Mechanism, delta: float, secure: bool = False) -> Guarantee:
     """Of 20 releases of 1,000 numbers that one record moves by a length of 0.5."""
     account = rf.PerInstanceAccountant(law, rf.Sensitivity(norm=0.5))
     account.step_worst_case([0.0] * 1000, count=20)

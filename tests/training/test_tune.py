@@ -13,6 +13,7 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting.selection import selection_epsilon
+from ringfence.noise import Noise
 from ringfence.training import tune as tuning
 from ringfence.training.target import Target
 from ringfence.training.tune import Tuned, TuningPlan, read_tuning_grid, tuning_settings
@@ -111,14 +112,14 @@ def test_the_score_has_the_noise_that_is_charged() -> None:
     probe = rf.LinearProbe(rf.Gaussian(1.0), random_state=0).fit(FEATURES, LABELS)
     right = probe.score(FEATURES, LABELS) * len(LABELS)
     columns = torch.tensor(LABELS)[:, None]  # must not be compared row against row
-    scores = [tuning._scored(probe, FEATURES, columns, 20.0, rf.Noise(seed)) for seed in range(600)]
+    scores = [tuning._scored(probe, FEATURES, columns, 20.0, Noise(seed)) for seed in range(600)]
     assert np.mean(scores) == pytest.approx(right, abs=4 * 20 / math.sqrt(600))
     assert np.std(scores) == pytest.approx(20, rel=0.12)
 
 
 def test_one_seed_never_covers_two_counts_with_the_same_noise() -> None:
     noise = [
-        tuning._scored(probe, FEATURES, LABELS, 1e9, rf.Noise(7))
+        tuning._scored(probe, FEATURES, LABELS, 1e9, Noise(7))
         for probe in (
             rf.LinearProbe(rf.Gaussian(s), random_state=0).fit(FEATURES, LABELS) for s in (1.0, 2.0)
         )

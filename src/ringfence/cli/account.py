@@ -20,8 +20,10 @@ from ringfence.cli.common import (
 
 
 def account(
-    theta: Annotated[Path, typer.Argument(help="What is released, before noise: a .npy file of floats.")],
     sigma: Sigma,
+    theta: Annotated[
+        Path | None, typer.Argument(help="What is released, before noise: a .npy file of floats.")
+    ] = None,
     sensitivity: Annotated[
         float | None, typer.Option(help="The most that one record can move a coordinate.")
     ] = None,
@@ -33,6 +35,14 @@ def account(
     bound: Interval = None,
     levels: Levels = None,
     steps: Annotated[int, typer.Option(help="How many times theta is released.")] = 1,
+    noise_bound: Annotated[
+        str | None,
+        typer.Option(help="B or LOWER,UPPER: the noise itself is bounded, around any theta; without a file."),
+    ] = None,
+    coordinates: Annotated[int, typer.Option(help="How many numbers a release has; for --noise-bound.")] = 1,
+    sampling_rate: Annotated[
+        float, typer.Option(help="Each release is of a Poisson sample; for --noise-bound.")
+    ] = 1.0,
     delta: Delta = 1e-5,
     as_json: AsJson = False,
 ) -> None:
@@ -42,7 +52,22 @@ def account(
 
     A person sits in one cell of a table: ringfence account counts.npy --mechanism gaussian --sigma 4
     --sensitivity 1 --at-most 1
+
+    Another library's bounded noise: ringfence account --sigma 1 --noise-bound 8 --norm 1 --coordinates 10000
+    --sampling-rate 0.01 --steps 1000
     """
+    if noise_bound is not None:
+        if theta is not None or norm is None or sensitivity is not None or bound is not None:
+            raise ValueError(
+                "--noise-bound goes with --norm, --coordinates, --sampling-rate and no file of theta"
+            )
+        claimed = _around(sigma, noise_bound, norm, coordinates, delta, steps, sampling_rate)
+        typer.echo(json.dumps(claimed) if as_json else claimed["statement"])
+        return
+    if theta is None or coordinates != 1 or sampling_rate != 1:
+        raise ValueError(
+            "THETA must be given, or --noise-bound; --coordinates and --sampling-rate go with that"
+        )
     from ringfence.accounting.profile import fixed_theta_guarantee
     from ringfence.accounting.sensitivity import Sensitivity
     from ringfence.data.features import read_theta
@@ -66,3 +91,34 @@ def account(
         about = f"{values.numel():,} coordinates, releases: {steps}, delta {delta:g}\n{size.statement}"
         print_cost(f"{law!r}\n{about}", data)
         print_statement(f"\n{claim.statement}\n\n{claim.per_instance.statement}")
+
+
+def _around(
+    sigma: float, noise_bound: str, norm: float, coordinates: int, delta: float, steps: int, rate: float
+) -> dict[str, object]:
+    from ringfence.accounting.moving import bounded_noise_epsilon
+    from ringfence.numerics.rounding import rounded_up
+
+    try:
+        ends = [float(end) for end in noise_bound.split(",")]
+    except ValueError:
+        ends = []
+    if len(ends) not in (1, 2):
+        raise ValueError(f"--noise-bound must be B or LOWER,UPPER, such as 8 or -8,6, got {noise_bound!r}")
+    epsilon = bounded_noise_epsilon(
+        sigma,
+        ends[0] if len(ends) == 1 else (ends[0], ends[1]),
+        norm=norm,
+        coordinates=coordinates,
+        delta=delta,
+        steps=steps,
+        sampling_rate=rate,
+    )
+    statement = (
+        f"epsilon = {rounded_up(epsilon)} at delta = {delta:g}, data-independent: one record more or fewer "
+        f"moves each of {steps:,} releases of {coordinates:,} numbers by at most {norm:g} (L2), Poisson rate "
+        f"{rate:g}, Gaussian noise of {sigma:g} bounded to {noise_bound} around the true value. "
+        "Floating-point noise, sampling that is not Poisson and divisors that depend on the data are "
+        "not covered."
+    )
+    return {"epsilon": epsilon, "delta": delta, "data_independent": True, "statement": statement}

@@ -484,7 +484,8 @@ class Mechanism(ABC):
 class Sampler:
     """Draws from a law for many thetas of one dtype on one device: parameters are checked and moved once.
 
-    >>> from ringfence import Noise, RectifiedGaussian
+    >>> from ringfence import RectifiedGaussian
+    >>> from ringfence.noise import Noise
     >>> sampler = Sampler(RectifiedGaussian(1.0, bound=2.0), torch.float32, torch.device("cpu"))
     >>> float(sampler.draw(torch.full((1,), 1e6), Noise(seed=7).at("release")))
     2.0

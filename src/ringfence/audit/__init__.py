@@ -1,1 +1,0 @@
-"""Attacks on releases and training runs of your own: lower bounds on epsilon, and canaries."""

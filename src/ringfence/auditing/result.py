@@ -1,0 +1,184 @@
+"""What an audit proved: lower bounds, the observed trade-off curve, a sentence, a page and JSON."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.special import betainc  # type: ignore[import-untyped]
+
+from ringfence import checks
+from ringfence.accounting.conversion import gaussian_epsilon
+from ringfence.auditing.bounds import Floats, rate_bounds
+from ringfence.report.chart import Chart, Line, Panel
+
+_RATES = (1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # of false positives
+
+
+@dataclass(frozen=True)
+class Rate:
+    """The true positive rate of thresholds at a false positive rate, with a confidence band."""
+
+    false_positive_rate: float
+    true_positive_rate: float
+    low: float
+    high: float
+
+
+def observed_rate(inside: Floats, outside: Floats, false_positive_rate: float, significance: float) -> Rate:
+    """The rate at the threshold with this share of ``outside`` above it, and its band.
+
+    The band is that of thresholds of ``outside`` whose own false positive rate is below, or above, the one
+    that is asked for with three quarters of the confidence (order statistics), and of the rate of ``inside``
+    there (Clopper and Pearson). It holds where scores are independent draws.
+
+    >>> rate = observed_rate(np.arange(1000.0) + 500, np.arange(1000.0), 0.1, 0.05)
+    >>> rate.true_positive_rate, 0.5 < rate.low < 0.6 < rate.high < 0.7
+    (0.6, True)
+    """
+    ours, theirs, count, share = np.sort(inside), np.sort(outside)[::-1], len(outside), significance / 4
+    places = np.arange(1, count + 1)
+    below = betainc(places, count + 1 - places, false_positive_rate)  # that the k-th largest is above
+
+    def hits(threshold: float, *, including: bool) -> int:
+        return len(ours) - int(np.searchsorted(ours, threshold, side="left" if including else "right"))
+
+    lower, upper = rate_bounds(len(ours), share)
+    sure, never = int((below >= 1 - share).sum()), int((below > share).sum())
+    # of the scores above the k-th largest of the others a false positive rate below the asked one is certain
+    low = float(lower[hits(theirs[sure - 1], including=False)]) if sure else 0.0
+    high = float(upper[hits(theirs[never], including=True)]) if never < count else 1.0
+    place = int(false_positive_rate * count)
+    threshold = theirs[place] if place < count else -math.inf
+    return Rate(false_positive_rate, hits(threshold, including=False) / len(ours), low, high)
+
+
+@dataclass(frozen=True)
+class AuditResult:
+    """A lower bound of epsilon at this delta, and all that was seen on the way.
+
+    ``bounds`` are further lower bounds of epsilon, by name. Each number by itself is above the truth with
+    probability at most ``significance``. ``mu_lower_bound`` is about claims of Gaussian differential privacy:
+    no smaller mu is true. ``conditions`` are what the bounds rest on, ``not_tried`` what no attack looked at.
+    """
+
+    what: str
+    delta: float
+    significance: float
+    epsilon_lower_bound: float
+    mu_lower_bound: float
+    draws: int
+    bounds: dict[str, float]
+    conditions: tuple[str, ...] = ()
+    not_tried: tuple[str, ...] = ()
+    claim: float | None = None  # epsilon at delta
+    observed: tuple[Rate, ...] = ()
+
+    def refutes(self, epsilon: float | None = None, *, mu: float | None = None) -> bool:
+        """Whether a claim of this epsilon, at this audit's delta, or of this mu cannot be true.
+
+        >>> found = AuditResult("scores", 1e-6, 0.05, 1.2, 0.4, 1000, {})
+        >>> found.refutes(epsilon=1.0), found.refutes(epsilon=2.0), found.refutes(mu=0.3)
+        (True, False, True)
+        """
+        if (epsilon is None) == (mu is None):
+            raise ValueError(f"either epsilon or mu must be given, got {epsilon!r} and {mu!r}")
+        if mu is not None:
+            return self.mu_lower_bound > checks.number("mu", mu, checks.not_negative)
+        return self.epsilon_lower_bound > checks.number("epsilon", epsilon, checks.not_negative)
+
+    @property
+    def refuted(self) -> bool:
+        """Whether the claim that was audited cannot be true."""
+        return self.claim is not None and self.refutes(self.claim)
+
+    @property
+    def statement(self) -> str:
+        """What was found, in words."""
+        sure = f"{100 * (1 - self.significance):.6g} %"
+        at = f"delta = {self.delta:g}"
+        said = ""
+        if self.claim is not None:
+            claim = f"The claim of epsilon = {self.claim:.4g} at {at} is"
+            said = f"{claim} refuted at {sure}. " if self.refuted else f"{claim} not refuted at {sure}. "
+        said += (
+            f"{self.what}: at {at} epsilon is at least {_down(self.epsilon_lower_bound)} "
+            f"(confidence {sure}, {self.draws:,} draws). "
+            f"A claim of Gaussian differential privacy needs mu of at least {_down(self.mu_lower_bound)}."
+        )
+        assumed = f" This holds if {' and '.join(self.conditions)}." if self.conditions else ""
+        missing = f" Not tried: {'; '.join(self.not_tried)}." if self.not_tried else ""
+        return f"{said}{assumed}{missing} An audit proves claims wrong, never right."
+
+    def true_positive_rate(self, false_positive_rate: float) -> Rate:
+        """The observed rate at one of the false positive rates that the audit looked at."""
+        for rate in self.observed:
+            if rate.false_positive_rate == false_positive_rate:
+                return rate
+        known = [rate.false_positive_rate for rate in self.observed]
+        raise ValueError(f"false_positive_rate must be one of {known}, got {false_positive_rate!r}")
+
+    def chart(self) -> Chart:
+        """The claimed and the observed trade-off curve with its band, which ``ringfence.report`` draws."""
+        x = tuple(rate.false_positive_rate for rate in self.observed)
+        columns = [tuple(getattr(rate, name) for rate in self.observed) for name in _COLUMNS[1:]]
+        lines = [Line("observed", x, columns[0], columns[1], columns[2])]
+        if self.claim is not None:
+            lines.append(_limit(f"claimed: at most, epsilon {self.claim:.3g}", x, self.claim, self.delta))
+        lines.append(_limit("proved: at least this epsilon", x, self.epsilon_lower_bound, self.delta, True))
+        panel = Panel("Trade-off", "false positive rate", "true positive rate", tuple(lines), x_log=True)
+        caption = "Observed true positives above a claimed curve, with the whole band, refute the claim."
+        return Chart("audit", self.what, caption, (panel,))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything that was found, as plain data."""
+        names = ("what", "delta", "significance", "draws", "claim", "epsilon_lower_bound", "mu_lower_bound")
+        return {
+            **{name: getattr(self, name) for name in names},
+            "mu_as_epsilon": gaussian_epsilon(self.mu_lower_bound, self.delta) if self.delta else None,
+            "refuted": self.refuted if self.claim is not None else None,
+            "bounds": self.bounds,
+            "conditions": list(self.conditions),
+            "not_tried": list(self.not_tried),
+            "observed": [{name: getattr(rate, name) for name in _COLUMNS} for rate in self.observed],
+            "statement": self.statement,
+        }
+
+    def save(self, path: str | Path) -> list[Path]:
+        """Writes the page, with one chart, and the same as JSON beside it; returns both files."""
+        from ringfence.report.page import Report, Section, Table, installed_versions, write_report
+
+        page = checks.path("path", path)
+        named = {"epsilon": self.epsilon_lower_bound, **self.bounds, "mu": self.mu_lower_bound}
+        rows = tuple((name, _down(value)) for name, value in named.items())
+        section = Section(
+            "What was seen", charts=(self.chart(),), tables=(Table("Lower bounds", ("of", "at least"), rows),)
+        )
+        report = Report("Audit of a privacy claim", (section,), (self.statement,), (), installed_versions())
+        beside = page.with_suffix(".json")
+        write_report(report, page)
+        beside.write_text(json.dumps(self.as_dict(), indent=1) + "\n", encoding="utf-8")
+        return [page, beside]
+
+
+_COLUMNS = ("false_positive_rate", "true_positive_rate", "low", "high")
+
+
+def observed_rates(inside: Floats, outside: Floats, significance: float) -> tuple[Rate, ...]:
+    """The rates at the false positive rates of the chart."""
+    return tuple(observed_rate(inside, outside, rate, significance) for rate in _RATES)
+
+
+def _limit(name: str, x: Sequence[float], epsilon: float, delta: float, dashed: bool = False) -> Line:
+    """The largest true positive rate that (epsilon, delta)-DP allows: 1 - f of the trade-off curve f."""
+    factor = math.exp(min(epsilon, 700.0))
+    most = [min(1.0, delta + factor * rate, 1 - (1 - delta - rate) / factor) for rate in x]
+    return Line(name, tuple(x), tuple(most), dashed=dashed)
+
+
+def _down(value: float) -> str:
+    """A lower bound with three decimals, rounded down."""
+    return f"{math.floor(1000 * value) / 1000:.3f}"

@@ -1,0 +1,125 @@
+"""``ringfence audit``: a lower bound of epsilon from scores, or from a function on two datasets."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ringfence.cli.common import AsJson, busy, print_statement, writable
+
+
+def audit(
+    target: Annotated[
+        str, typer.Argument(help="scores.csv with columns score and in (1 or 0), or module:function.")
+    ],
+    delta: Annotated[float | None, typer.Option(help="delta of the bound; a claim has its own.")] = None,
+    claim: Annotated[str | None, typer.Option(help="EPSILON,DELTA: what is claimed, such as 1,1e-6.")] = None,
+    data: Annotated[Path | None, typer.Option(help="For a function: the dataset, .npy or .csv.")] = None,
+    neighbour: Annotated[
+        Path | None, typer.Option(help="The same with one record more, fewer or changed.")
+    ] = None,
+    draws: Annotated[int, typer.Option(help="For a function: the most draws of either dataset.")] = 100_000,
+    significance: Annotated[
+        float | None,
+        typer.Option(help="The chance to refute a true claim: .05 for scores, .001 for a function."),
+    ] = None,
+    independent: Annotated[
+        bool, typer.Option("--independent", help="Each score comes from a run of its own.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", callback=writable, help="A page to write, with JSON beside it.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put a claim to the test: a lower bound of epsilon, and whether the claim falls (exit status 1).
+
+    Example: ringfence audit scores.csv --delta 1e-6
+
+    A function: ringfence audit module:function --data a.npy --neighbour b.npy --claim 1,1e-6
+    """
+    claimed = _claim(claim)
+    if target.endswith(".csv"):
+        if delta is None and claimed is None:
+            raise ValueError("--delta or --claim must be given: epsilon is bounded at a delta")
+        if data is not None or neighbour is not None:
+            raise ValueError("--data and --neighbour are for a function, module:function")
+        found = _of_scores(Path(target), delta, claimed, significance or 0.05, independent)
+    else:
+        if claimed is None or data is None or neighbour is None:
+            raise ValueError("--claim, --data and --neighbour must be given for a function, module:function")
+        with busy("Drawing", quiet=as_json):
+            found = _of_function(target, data, neighbour, claimed, draws, significance or 0.001)
+    files = [] if out is None else list(map(str, found.save(out)))
+    if as_json:
+        typer.echo(json.dumps({**found.as_dict(), "files": files}))
+    else:
+        print_statement("\n".join([found.statement, *files]))
+    raise typer.Exit(int(found.refuted))
+
+
+def _claim(text: str | None) -> tuple[float, float] | None:
+    try:
+        parts = [] if text is None else [float(part) for part in text.split(",")]
+    except ValueError:
+        parts = []
+    if text is not None and len(parts) != 2:
+        raise ValueError(f"--claim must be EPSILON,DELTA, such as 1,1e-6, got {text!r}")
+    return (parts[0], parts[1]) if parts else None
+
+
+def _of_scores(
+    path: Path, delta: float | None, claim: tuple[float, float] | None, significance: float, independent: bool
+) -> Any:
+    import csv
+
+    from ringfence.auditing.scores import audit_scores
+
+    if claim is not None and delta not in (None, claim[1]):
+        raise ValueError(f"--delta must be that of the claim, {claim[1]:g}, got {delta:g}")
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    sides: dict[str, list[float]] = {"1": [], "0": []}
+    for line, row in enumerate(rows, 2):
+        try:
+            sides[row["in"].strip()].append(float(row["score"]))
+        except (KeyError, ValueError, TypeError, AttributeError):
+            raise ValueError(
+                f"{path}, line {line}: needs a number in column score, and 1 or 0 in column in, got {row}"
+            ) from None
+    return audit_scores(
+        sides["1"],
+        sides["0"],
+        delta=claim[1] if claim else delta,  # type: ignore[arg-type]
+        claim=claim[0] if claim else None,
+        significance=significance,
+        independent=independent,
+        what=path.name,
+    )
+
+
+def _of_function(
+    target: str, data: Path, neighbour: Path, claim: tuple[float, float], draws: int, significance: float
+) -> Any:
+    import importlib
+    import sys
+
+    from ringfence.auditing.function import audit
+
+    module, _, name = target.partition(":")
+    if not name:
+        raise ValueError(f"the target must be a .csv file of scores or module:function, got {target!r}")
+    sys.path.insert(0, "")  # a module in this folder
+    function = getattr(importlib.import_module(module), name, None)
+    if function is None:
+        raise ValueError(f"{module} has no function {name!r}")
+    both = (_array(path) for path in (data, neighbour))
+    return audit(function, *both, claim=claim, draws=draws, significance=significance)
+
+
+def _array(path: Path) -> Any:
+    import numpy as np
+
+    if path.suffix == ".npy":
+        return np.load(path, allow_pickle=False)
+    return np.loadtxt(path, delimiter=",", ndmin=1)
