@@ -101,8 +101,8 @@ def release_quantiles(
         shift = law.scale * math.log(2 * (len(values) - 1) / (1 - coverage))  # of a range of 1
         if shift > _MOST_PEOPLE / 2:  # as the range is below 2, ranks stay exact
             raise ValueError(
-                f"epsilon={epsilon!r} and delta={delta!r} are too small for intervals, which would reach over "
-                f"{shift:,.0f} people: take a larger epsilon, or coverage=None"
+                f"epsilon={epsilon!r} and delta={delta!r} are too small for intervals, which would reach "
+                f"over {shift:,.0f} people: take a larger epsilon, or coverage=None"
             )
     asked = [
         Target(level, side * math.ceil(shift * level_range(level) * _GRID) / _GRID)
