@@ -197,7 +197,7 @@ def test_a_column_is_not_overwritten_by_what_is_released(name: str) -> None:
 ONE = np.array([3])
 CROSSTAB = pandas.DataFrame({"r": ["a", "b"], "men": [120, 30], "women": [99, 70]})
 NOT_A_VOTE = r"must hold 1 \(yes\), -1 \(no\) or 0, or yes and no in words, got "
-TINY = {"of": "age", "candidates": [1, 2], "epsilon": 1e-12, "delta": 1e-14}
+TINY = {"of": "age", "candidates": [1, 2], "epsilon": 1e-9, "delta": 1e-12}
 NO_COUNT = r"column 'cat' must hold counts \(0, 1, 2, ...\), got "
 
 
@@ -245,7 +245,7 @@ NO_COUNT = r"column 'cat' must hold counts \(0, 1, 2, ...\), got "
         ("quantiles", PEOPLE, {"of": "age", "candidates": [1, 1]}, "candidates must rise, got 1 before 1"),
         ("quantiles", PEOPLE, {"of": "age", "candidates": [1]}, "candidates must be from 2 to 2,000 values"),
         ("quantiles", PEOPLE, {"of": "age", "candidates": [1, 2], "quantiles": 1.0}, "quantiles must be"),
-        ("quantiles", PEOPLE, TINY, "epsilon=1e-12 and delta=1e-14 are too small for"),
+        ("quantiles", PEOPLE, TINY, "epsilon=1e-09 and delta=1e-12 are too small for"),
         ("quantiles", PEOPLE, {"of": "region", "candidates": [1, 2]}, "column 'region' has the value 'n'"),
         ("votes", ANSWERS.assign(trees=2), {}, f"column 'trees' {NOT_A_VOTE}2"),
         ("votes", ANSWERS.assign(trees="maybe"), {}, f"column 'trees' {NOT_A_VOTE}'maybe'"),
