@@ -167,6 +167,7 @@ def test_the_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (("scores.csv",), "--delta or --claim"),
         (("noisy:mean", "--claim", "1,0"), "--data and --neighbour"),
         (("scores.csv", "--claim", "x"), "--claim must be EPSILON,DELTA"),
+        (("scores.csv", "--delta", "1e-6", "--significance", "0"), "significance must be in (0, 1)"),
         ((*function[:5], "--claim", "1"), "--claim must be"),
     ):
         assert said in str(run(*arguments).exception)

@@ -12,7 +12,7 @@ from scipy.special import betainc  # type: ignore[import-untyped]
 
 from ringfence import checks
 from ringfence.accounting.conversion import gaussian_epsilon
-from ringfence.auditing.bounds import Floats, rate_bounds
+from ringfence.auditing.bounds import Floats, approximate_blowup, rate_bounds
 from ringfence.report.chart import Chart, Line, Panel
 
 _RATES = (1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # of false positives
@@ -127,10 +127,14 @@ class AuditResult:
         columns = [tuple(getattr(rate, name) for rate in self.observed) for name in _COLUMNS[1:]]
         lines = [Line("observed", x, columns[0], columns[1], columns[2])]
         if self.claim is not None:
-            lines.append(_limit(f"claimed: at most, epsilon {self.claim:.3g}", x, self.claim, self.delta))
-        lines.append(_limit("proved: at least this epsilon", x, self.epsilon_lower_bound, self.delta, True))
+            lines.append(_limit(f"allowed by the claim, {self.claim:.3g}", x, self.claim, self.delta))
+        least = self.epsilon_lower_bound
+        lines.append(_limit(f"allowed at the lower bound, {_down(least)}", x, least, self.delta, True))
         panel = Panel("Trade-off", "false positive rate", "true positive rate", tuple(lines), x_log=True)
-        caption = "Observed true positives above a claimed curve, with the whole band, refute the claim."
+        caption = (
+            "Observed true positives above a claimed curve, with the whole band, refute the claim where "
+            "scores are independent draws; scores of one run are judged by the lower bound."
+        )
         return Chart("audit", self.what, caption, (panel,))
 
     def as_dict(self) -> dict[str, Any]:
@@ -174,9 +178,8 @@ def observed_rates(inside: Floats, outside: Floats, significance: float) -> tupl
 
 def _limit(name: str, x: Sequence[float], epsilon: float, delta: float, dashed: bool = False) -> Line:
     """The largest true positive rate that (epsilon, delta)-DP allows: 1 - f of the trade-off curve f."""
-    factor = math.exp(min(epsilon, 700.0))
-    most = [min(1.0, delta + factor * rate, 1 - (1 - delta - rate) / factor) for rate in x]
-    return Line(name, tuple(x), tuple(most), dashed=dashed)
+    least = approximate_blowup(min(epsilon, 700.0), delta)  # of the complement's rates
+    return Line(name, tuple(x), tuple(1 - least(1 - rate) for rate in x), dashed=dashed)
 
 
 def _down(value: float) -> str:

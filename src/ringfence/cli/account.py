@@ -14,6 +14,7 @@ from ringfence.cli.common import (
     Levels,
     Sigma,
     busy,
+    numbers,
     print_cost,
     print_statement,
 )
@@ -99,12 +100,7 @@ def _around(
     from ringfence.accounting.moving import bounded_noise_epsilon
     from ringfence.numerics.rounding import rounded_up
 
-    try:
-        ends = [float(end) for end in noise_bound.split(",")]
-    except ValueError:
-        ends = []
-    if len(ends) not in (1, 2):
-        raise ValueError(f"--noise-bound must be B or LOWER,UPPER, such as 8 or -8,6, got {noise_bound!r}")
+    ends = numbers("--noise-bound", noise_bound, (1, 2), "B or LOWER,UPPER, such as 8 or -8,6")
     epsilon = bounded_noise_epsilon(
         sigma,
         ends[0] if len(ends) == 1 else (ends[0], ends[1]),

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ringfence.cli.common import AsJson, busy, print_statement, writable
+from ringfence.cli.common import AsJson, busy, numbers, print_statement, writable
 
 
 def audit(
@@ -38,18 +38,20 @@ def audit(
 
     A function: ringfence audit module:function --data a.npy --neighbour b.npy --claim 1,1e-6
     """
-    claimed = _claim(claim)
+    claimed = None if claim is None else numbers("--claim", claim, (2,), "EPSILON,DELTA, such as 1,1e-6")
     if target.endswith(".csv"):
         if delta is None and claimed is None:
             raise ValueError("--delta or --claim must be given: epsilon is bounded at a delta")
         if data is not None or neighbour is not None:
             raise ValueError("--data and --neighbour are for a function, module:function")
-        found = _of_scores(Path(target), delta, claimed, significance or 0.05, independent)
+        chance = 0.05 if significance is None else significance
+        found = _of_scores(Path(target), delta, claimed, chance, independent)
     else:
         if claimed is None or data is None or neighbour is None:
             raise ValueError("--claim, --data and --neighbour must be given for a function, module:function")
         with busy("Drawing", quiet=as_json):
-            found = _of_function(target, data, neighbour, claimed, draws, significance or 0.001)
+            chance = 0.001 if significance is None else significance
+            found = _of_function(target, data, neighbour, claimed, draws, chance)
     files = [] if out is None else list(map(str, found.save(out)))
     if as_json:
         typer.echo(json.dumps({**found.as_dict(), "files": files}))
@@ -58,18 +60,8 @@ def audit(
     raise typer.Exit(int(found.refuted))
 
 
-def _claim(text: str | None) -> tuple[float, float] | None:
-    try:
-        parts = [] if text is None else [float(part) for part in text.split(",")]
-    except ValueError:
-        parts = []
-    if text is not None and len(parts) != 2:
-        raise ValueError(f"--claim must be EPSILON,DELTA, such as 1,1e-6, got {text!r}")
-    return (parts[0], parts[1]) if parts else None
-
-
 def _of_scores(
-    path: Path, delta: float | None, claim: tuple[float, float] | None, significance: float, independent: bool
+    path: Path, delta: float | None, claim: list[float] | None, significance: float, independent: bool
 ) -> Any:
     import csv
 
@@ -99,7 +91,7 @@ def _of_scores(
 
 
 def _of_function(
-    target: str, data: Path, neighbour: Path, claim: tuple[float, float], draws: int, significance: float
+    target: str, data: Path, neighbour: Path, claim: list[float], draws: int, significance: float
 ) -> Any:
     import importlib
     import sys
@@ -114,7 +106,7 @@ def _of_function(
     if function is None:
         raise ValueError(f"{module} has no function {name!r}")
     both = (_array(path) for path in (data, neighbour))
-    return audit(function, *both, claim=claim, draws=draws, significance=significance)
+    return audit(function, *both, claim=(claim[0], claim[1]), draws=draws, significance=significance)
 
 
 def _array(path: Path) -> Any:

@@ -50,6 +50,21 @@ Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
 
 
+def numbers(option: str, text: str, lengths: tuple[int, ...], form: str) -> list[float]:
+    """The numbers of an option such as ``1,1e-6``.
+
+    >>> numbers("--claim", "1,1e-6", (2,), "EPSILON,DELTA")
+    [1.0, 1e-06]
+    """
+    try:
+        found = [float(part) for part in text.split(",")]
+    except ValueError:
+        found = []
+    if len(found) not in lengths:
+        raise ValueError(f"{option} must be {form}, got {text!r}")
+    return found
+
+
 def busy(what: str, quiet: bool) -> Status:
     """A spinner for a person at a terminal, and nothing otherwise."""
     return Console(stderr=True, quiet=quiet).status(f"{what} ...")
