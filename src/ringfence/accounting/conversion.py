@@ -38,7 +38,7 @@ DEFAULT_ORDERS: tuple[float, ...] = (
 )
 
 
-# The range of shift / sigma in which dp-accounting's root finding works. Above it, delta <= P(loss > epsilon)
+# The range of shift / sigma in which Newton's method finds epsilon. Above it, delta <= P(loss > epsilon)
 # with the tail of the normal law bounded by exp(-x^2 / 2) gives an epsilon hardly larger; below it we bisect.
 _SMALL, _LARGE = 1e-3, 1e5
 _BISECTIONS = 40
@@ -176,8 +176,6 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 @lru_cache(maxsize=4096)
 def _gaussian_epsilon(mu: float, delta: float) -> float:
-    import dp_accounting
-
     if mu <= _LARGE and gaussian_delta(mu, 0.0) <= delta:
         return 0.0
     ceiling = mu * (mu / 2 + math.sqrt(-2 * math.log(delta)))
@@ -189,12 +187,28 @@ def _gaussian_epsilon(mu: float, delta: float) -> float:
             middle = (low + high) / 2
             low, high = (middle, high) if gaussian_delta(mu, middle) > delta else (low, middle)
         return _up(high)
-    epsilon = float(dp_accounting.get_epsilon_gaussian(1 / mu, delta))
-    # dp-accounting finds epsilon to within 1e-12, on either side: a small epsilon may have to be raised.
-    further = 1e-12
+    epsilon, further = _root_of_delta(mu, delta, ceiling), 1e-12  # rounding is on either side
     while gaussian_delta(mu, epsilon) > delta:
         epsilon, further = epsilon + further, 2 * further
     return _up(epsilon)
+
+
+def _root_of_delta(mu: float, delta: float, epsilon: float) -> float:
+    """The epsilon of ``gaussian_delta``, up to rounding, by Newton's method from an epsilon above it.
+
+    log delta is concave in epsilon (a convolution of log-concave functions), so that each step from the right
+    stays there. With x = epsilon / mu - mu / 2 and the Mills ratio M, delta = phi(x) (M(x) - M(x + mu)), and
+    the derivative is -phi(x) M(x + mu).
+    """
+    while True:
+        x = epsilon / mu - mu / 2
+        ends = torch.tensor((x, x + mu), dtype=torch.float64) / math.sqrt(2)
+        near, far = (torch.special.erfcx(ends) * math.sqrt(math.pi / 2)).tolist()
+        excess = math.log((near - far) / (delta * math.sqrt(2 * math.pi))) - x * x / 2
+        closer = epsilon + excess * (near - far) / far
+        if not closer < epsilon * (1 - 1e-14):
+            return epsilon
+        epsilon = closer
 
 
 @lru_cache(maxsize=4096)  # searches for an epsilon come back to the same places
