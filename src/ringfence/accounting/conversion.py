@@ -176,7 +176,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 @lru_cache(maxsize=4096)
 def _gaussian_epsilon(mu: float, delta: float) -> float:
-    if mu <= _LARGE and gaussian_delta(mu, 0.0) <= delta:
+    if mu < _SMALL and gaussian_delta(mu, 0.0) <= delta:
         return 0.0
     ceiling = mu * (mu / 2 + math.sqrt(-2 * math.log(delta)))
     if mu > _LARGE or delta < _SMALLEST_DELTA:
@@ -205,7 +205,7 @@ def _root_of_delta(mu: float, delta: float, epsilon: float) -> float:
         ends = torch.tensor((x, x + mu), dtype=torch.float64) / math.sqrt(2)
         near, far = (torch.special.erfcx(ends) * math.sqrt(math.pi / 2)).tolist()
         excess = math.log((near - far) / (delta * math.sqrt(2 * math.pi))) - x * x / 2
-        closer = epsilon + excess * (near - far) / far
+        closer = max(0.0, epsilon + excess * (near - far) / far)
         if not closer < epsilon * (1 - 1e-14):
             return epsilon
         epsilon = closer
