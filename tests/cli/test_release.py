@@ -205,7 +205,11 @@ def test_labels_of_counts_and_of_predictions(tmp_path: Path) -> None:
             [*REGIONS, "--suppress", "3"],
             "No such option: --suppress (Possible options: --suppress-",
         ),
-        ("votes", [], "must hold 1 (yes), -1 (no) or 0, or yes and no in words, got "),
+        (
+            "votes",
+            [],
+            "must hold 1 (yes), -1 (no) or 0, or yes and no in words, or what yes= and no= say, got ",
+        ),
         ("counts", [*REGIONS, "--table", "people"], "--table must be given with the URL of one engine, got"),
         ("votes", ["--neighbours", "both"], "neighbours must be"),
         ("winners", ["--ignore", "id,region,age"], "data must have at least 2 candidates"),

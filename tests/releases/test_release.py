@@ -151,11 +151,7 @@ def test_who_is_protected_against_what() -> None:
         assert word in said
         assert float(said.split("at most ")[1].split()[0]) >= 100 * own.guarantee.true_positive_rate(1e-3)
     assert "protected less" in stated(account, sigma=4.0).promises[1]
-    for at_most, once in (
-        (1, "in at most 1 query, once"),
-        (2, "in at most 2 queries"),
-        (None, "in every query"),
-    ):
+    for at_most, once in ((1, "in at most 1 query"), (2, "in at most 2 queries"), (None, "in every query")):
         assert once in stated(account, "aggregated", at_most, sigma=4.0).promises[1]
     assert "Fixed seed: for testing" in stated(account, sigma=4.0, seed=0).public
     assert "seed" not in str(stated(account, sigma=4.0))
@@ -181,10 +177,15 @@ def test_panels_share_their_axis_and_hidden_numbers_are_gray() -> None:
     assert_readable(chart)
 
 
-def test_many_rows_are_numbered_instead_of_named() -> None:
-    (panel,) = ones(cell=range(100)).panels
-    assert (panel.x_names, panel.x_label) == ((), "row of the table")
-    assert panel.lines[0].x[:2] == (1.0, 2.0)
+def test_columns_of_their_own_scale_have_panels_of_their_own() -> None:
+    people = pandas.DataFrame({"region": ["n", "s"] * 500, "age": [20, 60] * 500, "euros": [30_000] * 1000})
+    how = {"by": "region", "domain": ["n", "s"], "lower": 0, "upper": [100, 90_000], "epsilon": 9.0}
+    for job in (rf.release_means, rf.release_sums):
+        panels = job(people, ["age", "euros"], **how).chart().panels
+        assert [(panel.title, panel.x_names, panel.y_also) for panel in panels] == [
+            ("column: age", ("n", "s"), ()),
+            ("column: euros", ("n", "s"), ()),
+        ]
 
 
 def test_a_single_number_is_a_bar_too() -> None:

@@ -1,6 +1,7 @@
 """Charts: lines that fit together, looks that can be told apart, files and SVG for pages."""
 
 import math
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -189,9 +190,26 @@ def test_a_lone_panel_does_not_repeat_the_title() -> None:
     ]  # fmt: skip
 
 
-def test_many_names_below_bars_make_a_panel_wide() -> None:
-    names = tuple(f"region {k}" for k in range(60))
-    line = Line("sign", tuple(map(float, range(60))), (1.0,) * 60, bars=True)
-    chart = Chart("", "", "", (Panel("", "x", "y", (line,), x_names=names),))
-    assert paper_figure(chart).get_figwidth() == pytest.approx(13)
-    assert 'viewBox="0 0 936 ' in page_drawing(chart, "a").panels[0][1]
+def test_many_names_below_bars_make_a_panel_wide_and_very_many_are_left_out_in_turn() -> None:
+    for many, width, shown in ((30, 7, range(30)), (60, 9, range(0, 60, 2))):
+        names = tuple(f"region {k}" for k in range(many))
+        line = Line("sign", tuple(map(float, range(many))), (1.0,) * many, bars=True)
+        chart = Chart("", "", "", (Panel("", "x", "y", (line,), x_names=names),))
+        assert paper_figure(chart).get_figwidth() == pytest.approx(width)
+        (place,) = paper_figure(chart).axes
+        assert [label.get_text() for label in place.get_xticklabels()] == [names[at] for at in shown]
+        assert f'viewBox="0 0 {72 * width} ' in page_drawing(chart, "a").panels[0][1]
+
+
+def test_bars_of_whole_numbers_have_whole_ticks_and_short_names_lie_flat() -> None:
+    line = Line("sign", (0.0, 1.0), (1.0, 2.0), bars=True)
+    place = of_line(line, x_names=("no", "yes"))
+    assert all(tick.is_integer() for tick in place.get_yticks().tolist())
+    assert [label.get_rotation() for label in place.get_xticklabels()] == [0, 0]
+
+
+def test_a_page_finds_the_pattern_of_a_hatching() -> None:
+    line = Line("sign", (0.0,), (1.0,), bars=True, hatched=True)
+    drawn = page_drawing(Chart("", "", "", (Panel("", "x", "y", (line,)),)), "a").panels[0][1]
+    (pattern,) = set(re.findall(r'<pattern id="([^"]*)"', drawn))
+    assert f"url(#{pattern})" in drawn

@@ -318,12 +318,16 @@ def check_rows(rows: Rows, cells: Cells, people: Tensor) -> None:
         name: ((own >= 0) & (own == own.floor())).fill_null(False).min() for name, own in numbers.items()
     }
     found = rows.ask(rows.table.aggregate(**whole)).to_pylist()[0]
-    for name, at in zip(others, whole, strict=False):
-        if found[at]:
-            raise ValueError(
-                f"every cell has one row and column {name!r} whole numbers, as in a table that was counted "
-                f"already: give counts={name!r}, or person= where rows are people"
-            )
+    counts = [name for name, at in zip(others, whole, strict=False) if found[at]]
+    if counts:
+        named = counts[0] if len(counts) == 1 else "count"
+        several = "make it long, with one row for each cell and one column of counts, and " * (
+            len(counts) > 1
+        )
+        raise ValueError(
+            f"every cell has one row and whole numbers in {', '.join(map(repr, counts))}, as in a table that "
+            f"was counted already: {several}give counts={named!r}, or person= where rows are people"
+        )
 
 
 class Clamped(NamedTuple):

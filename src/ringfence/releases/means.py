@@ -174,9 +174,10 @@ def release_means(
         ),
         bars=Bars(
             caption=f"Whiskers are the intervals of coverage {coverage:.3g}.",
-            y_label=f"mean of {read.names}",
+            y_label=f"mean of {read.names}" if len(columns) == 1 else "mean",
             series=[Series(f"mean of {read.names}", released["mean"], released["low"], released["high"])],
-            rows=read.keys,
+            rows=dict(sorted(read.keys.items(), key=lambda own: own[0] != "column")),  # a panel for each
+            one_scale=len(columns) == 1,
         ),
         settings=(
             ("limits", read.limits),
@@ -283,9 +284,10 @@ def release_sums(
         ),
         bars=Bars(
             caption=f"Whiskers are the intervals of coverage {coverage:.3g}.",
-            y_label=f"sum of {read.names}",
+            y_label=f"sum of {read.names}" if len(columns) == 1 else "sum",
             series=[Series(f"sum of {read.names}", released["sum"], released["low"], released["high"])],
-            rows=read.keys,
+            rows=dict(sorted(read.keys.items(), key=lambda own: own[0] != "column")),  # a panel for each
+            one_scale=len(columns) == 1,
         ),
         settings=(
             ("limits", read.limits),

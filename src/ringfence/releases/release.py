@@ -23,7 +23,6 @@ RowsAre = Literal["rows", "persons", "aggregated", "teachers"]
 
 _MOVED = {"sensitive": "Release.account.statement", "publishable": "str(Release.statement)"}  # since 0.7
 _MOST_PRINTED = 60  # rows of a table
-_MOST_NAMES = 24  # rows of a table that have their names in a chart
 _MOST_PANELS = 12
 MOST_BARS = 600  # rows of a table that are drawn: no eye tells more of them apart
 
@@ -88,11 +87,15 @@ def build_statement(
     person = "person (each row is taken as one person)" if rows_are == "rows" else "person"
     testing = " Fixed seed: for testing, not a private release." if budget.noise.seeded else ""
     once, own = f"at most once in every {unit}", ""
-    if at_most is not None:
-        own = ": which ones depends on that person alone"
+    if at_most == 1:
+        once, own = f"in at most 1 {unit}", ": which one depends on that person alone"
+    elif at_most is not None:
         noun, *rest = unit.split(" ", 1)
         several = " ".join((f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s", *rest))
-        once = f"in at most {at_most} {unit if at_most == 1 else several}, once in each"
+        once, own = (
+            f"in at most {at_most} {several}, once in each",
+            ": which ones depends on that person alone",
+        )
     bounded = {
         "rows": f"Each row is taken as one person, who counts {once}: a person with several rows is "
         "protected less.",
@@ -151,13 +154,12 @@ class Series(NamedTuple):
     hatched: bool = False  # stands for what is not shown
     points: bool = False  # instead of bars
 
-    def line(self, rows: Sequence[int], first: int = 0) -> Line:
-        """The bars of some rows, at the places ``first``, ``first`` + 1, ...
+    def line(self, rows: Sequence[int]) -> Line:
+        """The bars of some rows, at the places 0, 1, ...
 
         >>> Series("count", [5, None, 7]).line([0, 1]).y
         (5.0, nan)
         """
-        x = tuple(float(first + place) for place in range(len(rows)))
         y, low, high = (
             None
             if ends is None
@@ -165,6 +167,7 @@ class Series(NamedTuple):
             for ends in self[1:4]
         )
         look = {"mechanism": self.mechanism, "bars": not self.points, "points": self.points}
+        x = tuple(map(float, range(len(rows))))
         return Line(self.name, x, y or (), low, high, hatched=self.hatched, **look)  # type: ignore[arg-type]
 
 
@@ -177,6 +180,7 @@ class Bars:
     series: Sequence[Series]
     rows: Columns
     y_names: tuple[str, ...] = ()  # what stands at y = 0, 1, ... instead of numbers
+    one_scale: bool = True  # in all panels
 
     @property
     def readable(self) -> bool:
@@ -206,22 +210,20 @@ class Bars:
         for row, label in enumerate(labels):
             groups.setdefault(label[:1], []).append(row)
         apart = len(names) > 1 and 1 < len(groups) <= _MOST_PANELS
-        whiskers = [end for own in self.series for ends in own[2:4] for end in ends or ()]
-        panels = []
-        for first, rows in groups.items() if apart else [((), list(range(len(labels))))]:
-            named = len(rows) <= _MOST_NAMES
-            panels.append(
-                Panel(
-                    title=f"{names[0]}: {first[0]}" if apart else title,
-                    x_label=", ".join(names[apart:]) if named else "row of the table",
-                    y_label=self.y_label,
-                    lines=tuple(own.line(rows, first=0 if named else 1) for own in self.series),
-                    y_from_zero=not self.y_names,
-                    y_names=self.y_names,
-                    y_also=tuple(end for end in whiskers if end is not None),
-                    x_names=tuple(", ".join(labels[row][apart:]) for row in rows) if named else (),
-                )
+        ends = [end for own in self.series for each in own[1:4] for end in each or () if end is not None]
+        panels = [
+            Panel(
+                title=f"{names[0]}: {first[0]}" if apart else title,
+                x_label=", ".join(names[apart:]),
+                y_label=self.y_label,
+                lines=tuple(own.line(rows) for own in self.series),
+                y_from_zero=not self.y_names,
+                y_names=self.y_names,
+                y_also=tuple(ends) if self.one_scale else (),
+                x_names=tuple(", ".join(labels[row][apart:]) for row in rows),
             )
+            for first, rows in (groups.items() if apart else [((), range(len(labels)))])
+        ]
         return Chart("chart", title, self.caption, tuple(panels), columns=3)
 
 
@@ -390,7 +392,7 @@ class Release:
 
     def _text(self, name: str, value: Any) -> str:
         if value is None:
-            return "" if name in self.keys else self.hidden
+            return "missing" if name in self.keys else self.hidden
         if isinstance(value, bool):
             return "yes" if value else "no"
         if name in self.released and isinstance(value, int | float):

@@ -180,7 +180,7 @@ def coding(yes: Any, no: Any, neither: Any) -> tuple[Callable[[Any], int | None]
     if (yes is None) != (no is None):
         raise ValueError(f"yes and no must be given together, got yes={yes!r} and no={no!r}")
     codes = dict(_CODES) if yes is None else {}
-    rule = "must hold 1 (yes), -1 (no) or 0, or yes and no in words"
+    rule = "must hold 1 (yes), -1 (no) or 0, or yes and no in words, or what yes= and no= say"
     if yes is None and neither is None:
         codes[0.0] = UNCLEAR
     said = []

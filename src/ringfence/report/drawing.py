@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 _PANEL = (3.3, 3.6)  # width and height in inches, in a file
 _ALONE, _BESIDE = (4.4, 3.3), (3.1, 2.9)  # on a page: a panel that is alone in its row, and one of several
-_NAME = 0.2  # inches of the x axis that a name needs
+_NAME, _MOST_NAMES = 0.2, 40  # inches of the x axis that a name needs, and how many names stand there
+_SHORT = 40  # letters of all names that fit side by side
 _LEGEND = 9  # height of its letters in points
 _TITLE, _LABEL = 30, 36  # how many characters of a line fit above a panel, and how many beside it
 _LARGEST = 1e100  # beyond it, and below 1 / it on a log axis, matplotlib's arithmetic of axes overflows
@@ -67,8 +68,7 @@ def paper_figure(chart: Chart) -> "Figure":
     """
     columns = max(1, min(chart.columns, len(chart.panels)))
     rows = math.ceil(len(chart.panels) / columns)
-    names = max((len(panel.x_names) for panel in chart.panels), default=0)
-    width = max(4.6, _PANEL[0] * columns, columns * (1 + _NAME * names))
+    width = max(4.6, _PANEL[0] * columns, columns * max(map(_named_width, chart.panels), default=0))
     figure = _figure(width, _PANEL[1] * rows + 0.4)
     axes = list(figure.subplots(max(1, rows), columns, squeeze=False).flat)
     found, handles = looks(chart), dict[str, Any]()
@@ -112,7 +112,7 @@ def page_drawing(chart: Chart, identifier: str) -> Drawing:
     found, panels, handles = looks(chart), [], dict[str, Any]()
     for number, panel in enumerate(chart.panels, 1):
         width, height = _ALONE if min(chart.columns, len(chart.panels)) == 1 else _BESIDE
-        figure = _figure(max(width, 1 + _NAME * len(panel.x_names)), height)
+        figure = _figure(max(width, _named_width(panel)), height)
         handles |= _draw(figure.subplots(), panel, found)
         names = ", ".join(dict.fromkeys(line.name for line in panel.lines))
         about = f"{panel.y_label} by {panel.x_label}: {names}. The numbers are in the tables below."
@@ -133,6 +133,10 @@ def _figure(width: float, height: float, layout: Literal["constrained"] | None =
     except ModuleNotFoundError:
         raise ModuleNotFoundError("figures need matplotlib: pip install 'ringfence[report]'") from None
     return Figure(figsize=(width, height), layout=layout)
+
+
+def _named_width(panel: Panel) -> float:
+    return 1 + _NAME * min(_MOST_NAMES, len(panel.x_names))
 
 
 def _fonts(texts: Iterable[str]) -> list[str]:
@@ -177,6 +181,7 @@ def _svg(figure: "Figure", identifier: str, title: str = "", description: str = 
             if name == "style":
                 value = re.sub(r"#([0-9a-f]{6})", r"var(--color-\1, #\1)", value)
                 value = re.sub(r"font-family: [^;]*(; )?", "", value)  # in the font of the page
+                value = value.replace("url(#", f"url(#{identifier}-")  # of a hatching
             elif name == "id":
                 if element.tag == "g":  # nothing refers to it
                     continue
@@ -301,13 +306,19 @@ def _axes(place: "Axes", panel: Panel) -> None:
         ends = [end for end in (*place.dataLim.intervaly, *panel.y_also, 0.0) if math.isfinite(end)]
         if min(ends) < max(ends):
             place.set_ylim(1.05 * min(ends), 1.05 * max(ends))
+    if not panel.y_log and all(
+        y.is_integer() for line in panel.lines if line.bars for y in line.y if _fits(y, False)
+    ):
+        place.yaxis.get_major_locator().set_params(integer=True)
     if not panel.y_log and max(map(abs, place.get_ylim())) >= 1000:
         place.yaxis.set_major_formatter(lambda tick, _: f"{tick:,.10g}")
     if panel.x_names:
-        place.set_xticks(range(len(panel.x_names)), [_plain(name) for name in panel.x_names])
+        every = math.ceil(len(panel.x_names) / _MOST_NAMES)
+        names = [_plain(name) for name in panel.x_names[::every]]
+        place.set_xticks(range(0, len(panel.x_names), every), names)
         place.set_xlim(-0.6, len(panel.x_names) - 0.4)
         place.tick_params(axis="x", labelsize=8)
-        for label in place.get_xticklabels():
+        for label in place.get_xticklabels() if len("  ".join(names)) > _SHORT else ():
             label.set(rotation=40, ha="right", rotation_mode="anchor")
     if panel.y_names:
         place.set_yticks(range(len(panel.y_names)), [_plain(name) for name in panel.y_names])
