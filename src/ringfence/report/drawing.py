@@ -96,6 +96,7 @@ class Drawing:
 
     panels: tuple[tuple[str, str], ...]
     legend: tuple[tuple[str, str], ...]
+    widest: int  # width of the widest panel in pixels
 
 
 def page_drawing(chart: Chart, identifier: str) -> Drawing:
@@ -110,9 +111,10 @@ def page_drawing(chart: Chart, identifier: str) -> Drawing:
     ('<svg viewBox="0 0 316', ['Gaussian'])
     """
     found, panels, handles = looks(chart), [], dict[str, Any]()
+    width, height = _ALONE if min(chart.columns, len(chart.panels)) == 1 else _BESIDE
+    widths = [max(width, _named_width(panel)) for panel in chart.panels]
     for number, panel in enumerate(chart.panels, 1):
-        width, height = _ALONE if min(chart.columns, len(chart.panels)) == 1 else _BESIDE
-        figure = _figure(max(width, _named_width(panel)), height)
+        figure = _figure(widths[number - 1], height)
         handles |= _draw(figure.subplots(), panel, found)
         names = ", ".join(dict.fromkeys(line.name for line in panel.lines))
         about = f"{panel.y_label} by {panel.x_label}: {names}. The numbers are in the tables below."
@@ -124,7 +126,7 @@ def page_drawing(chart: Chart, identifier: str) -> Drawing:
         figure = _figure(0.42, 0.2, layout=None)
         figure.legend([handle], [""], loc="center", frameon=False, borderpad=0, handletextpad=0, fontsize=9)
         samples.append((name, _svg(figure, f"{identifier}-legend-{number}")))
-    return Drawing(tuple(panels), tuple(samples))
+    return Drawing(tuple(panels), tuple(samples), math.ceil(72 * max(widths, default=0)))
 
 
 def _figure(width: float, height: float, layout: Literal["constrained"] | None = "constrained") -> "Figure":
