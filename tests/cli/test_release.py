@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import ringfence.releases.counts as ringfence_counts
 from ringfence.cli.app import main
 from ringfence.cli.release import read_domains
+from ringfence.releases.account import Budget
 from tests.afresh import written_to
 from tests.forks import forked
 from tests.shell import ran, refused, ringfence
@@ -256,7 +256,7 @@ def test_one_of_three_processes_gets_the_folder(people: Path, tmp_path: Path) ->
 def test_a_folder_that_is_taken_is_refused_before_anything_is_released(
     people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ringfence_counts, "release_counts", pytest.fail)
+    monkeypatch.setattr(Budget, "checked", pytest.fail)
     (tmp_path / "out.tmp").mkdir()
     said = refused("release", "counts", people / "1.csv", *REGIONS, *BUDGET, "--out", tmp_path / "out")
     assert "out.tmp is being written by another process, or one that was killed left it" in said

@@ -4,6 +4,7 @@ Options have the names of Python's arguments, and go to the library as they are 
 """
 
 import csv
+import inspect
 import json
 import re
 import tomllib
@@ -11,16 +12,23 @@ import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from fractions import Fraction
+from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from ringfence.cli.common import AsJson, Out, busy, print_statement
 from ringfence.files.atomic import new_folder
-
-if TYPE_CHECKING:
-    from ringfence.releases.release import Release
+from ringfence.releases.counts import release_counts
+from ringfence.releases.means import release_means, release_sums
+from ringfence.releases.pate import release_labels
+from ringfence.releases.quantiles import release_quantiles
+from ringfence.releases.reader import engine_table
+from ringfence.releases.release import Release, check_apart
+from ringfence.releases.shares import release_shares
+from ringfence.releases.votes import release_votes
+from ringfence.releases.winners import release_winners
 
 release = typer.Typer(help="Release a table privately, as files to publish.", no_args_is_help=True)
 
@@ -37,13 +45,13 @@ def split(given: str) -> list[str]:
     return [text.strip() for text in next(csv.reader([given], skipinitialspace=True), [])]
 
 
-def read_names(given: str) -> list[str] | None:
+def read_names(given: str | None) -> list[str] | None:
     """Names of columns or of other public things, with commas between them; None where there are none.
 
     >>> read_names("region, age")
     ['region', 'age']
     """
-    return [name for name in split(given) if name] or None
+    return [name for name in split(given or "") if name] or None
 
 
 def read_domains(given: list[str] | None) -> dict[str, list[Any]] | None:
@@ -126,52 +134,6 @@ def _domain_file(path: Path) -> dict[str, list[Any]]:
     return read
 
 
-Files = Annotated[
-    list[str],
-    typer.Argument(help="CSV or parquet files, or patterns of names; or postgresql://..., with --table."),
-]
-EngineTable = Annotated[
-    str | None,
-    typer.Option(help="The table, where the data is the URL of an engine (Spark, PostgreSQL, ...)."),
-]
-By = Annotated[
-    str, typer.Option(callback=read_names, help="Columns whose combinations are the cells: region,age.")
-]
-Domains = Annotated[
-    list[str] | None,
-    typer.Option(callback=read_domains, help="Public values: region=north,south; or a TOML or JSON file."),
-]
-Bins = Annotated[
-    list[str] | None,
-    typer.Option(callback=read_bins, help="Public edges of numbers or dates: age=0,18,65,inf."),
-]
-Missing = Annotated[
-    str, typer.Option(help="Rows without a value: 'refuse', 'drop' (leave out) or 'category' (count apart).")
-]
-Person = Annotated[str | None, typer.Option(help="The column that says whose row it is.")]
-CellsOfOne = Annotated[int, typer.Option(help="In how many cells one person may count.")]
-AnswersOfOne = Annotated[int | None, typer.Option(help="How many answers of one person count; else all.")]
-Columns = Annotated[
-    str, typer.Option(callback=read_names, help="Columns of ballots; all columns if left out.")
-]
-Ignored = Annotated[
-    str,
-    typer.Option(callback=lambda given: read_names(given) or [], help="Columns to leave out: group,remarks."),
-]
-Voter = Annotated[str | None, typer.Option(help="The column that names each person once.")]
-Neighbours = Annotated[str, typer.Option(help="What is protected: that somebody is 'added', or 'replaced'.")]
-Publish = Annotated[bool, typer.Option(help="Publish what it cost these voters too, with noise.")]
-ThresholdSigma = Annotated[
-    float | None, typer.Option(help="The noise of that question; twice sigma if left out.")
-]
-Epsilon = Annotated[float | None, typer.Option(help="epsilon that must hold for every dataset.")]
-Delta = Annotated[float, typer.Option(help="delta of every (epsilon, delta).")]
-Sigma = Annotated[float | None, typer.Option(help="The noise, instead of an epsilon.")]
-TableNoise = Annotated[
-    str, typer.Option(help="'gaussian', 'laplace' (also --delta 0), or 'auto': the smaller one.")
-]
-
-
 def read_ledger(url: str | None) -> Any:
     """The ledger at a URL, which must be there; None where none is asked for."""
     from ringfence.accounting.ledger import Ledger
@@ -179,329 +141,180 @@ def read_ledger(url: str | None) -> Any:
     return None if url is None else Ledger(url)
 
 
-LedgerUrl = Annotated[
-    str | None,
-    typer.Option(callback=read_ledger, help="The budget to charge: a URL of 'ringfence ledger create'."),
-]
-Private = Annotated[
-    Path | None, typer.Option(help="A folder for what must not be published: the account of these people.")
-]
-Lower = Annotated[str, typer.Option(callback=read_numbers, help="Public limit: smaller values count as it.")]
-Upper = Annotated[str, typer.Option(callback=read_numbers, help="Public limit: larger values count as it.")]
-Coverage = Annotated[float, typer.Option(help="How often an interval covers the true number.")]
-GroupThreshold = Annotated[
-    int | None,
-    typer.Option(help="Groups with a smaller noisy size are not shown; left out: what noise allows."),
-]
-What = Annotated[str | None, typer.Option(help="What the ledger calls this release: 'table 1'.")]
+def _option(kind: Any, says: str, read: Callable[..., Any] | None = None) -> Any:
+    return Annotated[kind, typer.Option(callback=read, help=says)]
 
 
-@release.command("counts")
-def release_counts(
-    ctx: typer.Context,
-    files: Files,
-    by: By = "",
-    epsilon: Epsilon = None,
-    delta: Delta = 1e-6,
-    sigma: Sigma = None,
-    noise: TableNoise = "auto",
-    suppress_below: Annotated[int | None, typer.Option(help="Noisy counts below this are not shown.")] = None,
-    domain: Domains = None,
-    bins: Bins = None,
-    missing: Missing = "refuse",
-    table: EngineTable = None,
-    person: Person = None,
-    at_most: CellsOfOne = 1,
-    counts: Annotated[
-        str | None, typer.Option(help="A column of counts that were aggregated already.")
-    ] = None,
-    margins: Annotated[
-        bool, typer.Option(help="Add totals that agree with the counts, which become 0 or more.")
-    ] = False,
-    coverage: Coverage = 0.95,
-    ledger: LedgerUrl = None,
-    what: What = None,
-    out: Out = Path("release"),
-    private: Private = None,
-    as_json: AsJson = False,
-) -> None:
+_Text, _Whole, _Real = str | None, int | None, float | None
+_GROUPS = "Groups with a smaller noisy size are not shown; left out: what noise allows."
+# By the name of the argument of a job that an option goes to. Where it is required or has a default, the job
+# says so.
+_OPTIONS: dict[str, Any] = {
+    "questions": _option(_Text, "Columns of answers, with commas between them: smokes,cycles.", read_names),
+    "answers": _option(_Text, "Public answers, of questions without a --domain: 0,1.", read_names),
+    "of": _option(_Text, "The columns whose values are released.", read_names),
+    "by": _option(_Text, "Columns whose combinations are the cells: region,age.", read_names),
+    "lower": _option(_Text, "Public limit: smaller values count as it.", read_numbers),
+    "upper": _option(_Text, "Public limit: larger values count as it.", read_numbers),
+    "quantiles": _option(_Text, "Levels between 0 and 1: 0.25,0.5,0.75.", read_numbers),
+    "yes": _option(_Text, "What means yes: 1, or several: 1,2.", read_names),
+    "no": _option(_Text, "What means no: 0.", read_names),
+    "neither": _option(_Text, "What is no answer: 8,9.", read_names),
+    "queries": _option(_Text, "Columns of ballots; all columns if left out.", read_names),
+    "query": _option(_Text, "The column that names the query of a row of counts."),
+    "epsilon": _option(_Real, "epsilon that must hold for every dataset."),
+    "delta": _option(float, "delta of every (epsilon, delta)."),
+    "sigma": _option(_Real, "The noise, instead of an epsilon."),
+    "noise": _option(str, "'gaussian', 'laplace' (also --delta 0), or 'auto': the smaller one."),
+    "suppress_below": _option(_Whole, _GROUPS),
+    "domain": _option(
+        list[str] | None, "Public values: region=north,south; or a TOML or JSON file.", read_domains
+    ),
+    "bins": _option(list[str] | None, "Public edges of numbers or dates: age=0,18,65,inf.", read_bins),
+    "missing": _option(
+        str, "Rows without a value: 'refuse', 'drop' (leave out) or 'category' (count apart)."
+    ),
+    "person": _option(_Text, "The column that says whose row it is."),
+    "at_most": _option(_Whole, "In how many cells one person may count."),
+    "counts": _option(_Text, "A column of counts that were aggregated already."),
+    "margins": _option(bool, "Add totals that agree with the counts, which become 0 or more."),
+    "coverage": _option(float, "How often an interval covers the true number."),
+    "confident_above": _option(_Real, "No answer where the largest noisy count is below this."),
+    "threshold": _option(_Real, "No answer where the largest noisy count is below this."),
+    "threshold_sigma": _option(_Real, "The noise of that question; twice sigma if left out."),
+    "neighbours": _option(str, "What is protected: that somebody is 'added', or 'replaced'."),
+    "ignore": _option(_Text, "Columns to leave out: group,remarks.", lambda given: read_names(given) or []),
+    "publish_epsilon": _option(bool, "Publish what it cost these voters too, with noise."),
+    "ledger": _option(_Text, "The budget to charge: a URL of 'ringfence ledger create'.", read_ledger),
+    "what": _option(_Text, "What the ledger calls this release: 'table 1'."),
+}
+_FILES = "CSV or parquet files, or patterns of names; or postgresql://..., with --table."
+_LAST = {  # of every command
+    "table": (_option(_Text, "The table, where the data is the URL of an engine (Spark, ...)."), None),
+    "out": (Out, Path("release")),
+    "private": (
+        _option(Path | None, "A folder for what must not be published: the account of these people."),
+        None,
+    ),
+    "as_json": (AsJson, False),
+}
+
+
+def command(job: Callable[..., Release], says: str, files: str = _FILES, **own: Any) -> None:
+    """Adds the command of a job: those arguments of the job that ``own`` or else ``_OPTIONS`` describe."""
+
+    def run(ctx: typer.Context, **_: Any) -> None:
+        carry_out(job, **ctx.params)  # as they were read: typer would turn dicts into lists
+
+    _, *arguments = inspect.signature(job).parameters.values()  # the first one is the data
+    kept = [
+        Parameter("ctx", _KIND, annotation=typer.Context),
+        Parameter("files", _KIND, annotation=Annotated[list[str], typer.Argument(help=files)]),
+    ]
+    for one in arguments:
+        option, default = own.get(one.name, _OPTIONS.get(one.name)), one.default
+        if option is not None:
+            read = option.__metadata__[0].callback
+            if read and default is not Parameter.empty:  # it is text, before it is read
+                default = str(default) if default else None
+            kept.append(Parameter(one.name, _KIND, default=default, annotation=option))
+    for name, (kind, default) in _LAST.items():
+        if own.get(name, kind) is not None:
+            kept.append(Parameter(name, _KIND, default=default, annotation=kind))
+    run.__signature__ = inspect.Signature(kept)  # type: ignore[attr-defined]
+    run.__doc__ = says
+    release.command(job.__name__.removeprefix("release_"))(run)
+
+
+_KIND = Parameter.KEYWORD_ONLY
+_DECIDES: dict[str, Any] = {
+    "noise": _option(str, "'gaussian', 'gumbel', or 'auto': the one that decides better."),
+    "at_most": _option(_Whole, "How many answers of one person count; else all."),
+}
+
+command(
+    release_counts,
     """How many people are in each cell; small counts are not shown.
 
     Example: ringfence release counts people.csv --by region,age --domain region=north,south
     --bins age=0,18,65,inf --suppress-below 10 --epsilon 1 --delta 1e-6 --out release
-    """
-    from ringfence.releases import counts as jobs
-
-    carry_out(jobs.release_counts, **ctx.params)
-
-
-@release.command("votes")
-def release_votes(
-    ctx: typer.Context,
-    files: Files,
-    questions: Columns = "",
-    yes: Annotated[str, typer.Option(callback=read_names, help="What means yes: 1, or several: 1,2.")] = "",
-    no: Annotated[str, typer.Option(callback=read_names, help="What means no: 0.")] = "",
-    neither: Annotated[str, typer.Option(callback=read_names, help="What is no answer: 8,9.")] = "",
-    table: EngineTable = None,
-    epsilon: Epsilon = None,
-    delta: Delta = 1e-6,
-    sigma: Sigma = None,
-    at_most: AnswersOfOne = None,
-    person: Voter = None,
-    ignore: Ignored = "",
-    neighbours: Neighbours = "added",
-    publish_epsilon: Publish = False,
-    ledger: LedgerUrl = None,
-    what: What = None,
-    out: Out = Path("release"),
-    private: Private = None,
-    as_json: AsJson = False,
-) -> None:
-    """What the majority answered to yes/no questions: one row per person, 1 is yes, -1 is no, or yes and no.
-
-    Example: ringfence release votes ballots.csv --yes 1 --no 0 --person id --ignore group --at-most 20
-    --epsilon 1 --delta 1e-6 --out release
-    """
-    from ringfence.releases import votes as jobs
-
-    carry_out(jobs.release_votes, **ctx.params)
-
-
-@release.command("winners")
-def release_winners(
-    ctx: typer.Context,
-    files: Files,
-    candidates: Annotated[
-        str,
-        typer.Option(
-            callback=read_names,
-            help="Public candidates, where rows are ballots or votes: cat,dog,fox. Else rows are counts.",
-        ),
-    ] = "",
-    by: Annotated[
-        str, typer.Option(callback=read_names, help="Where each row is a vote: the columns of the query.")
-    ] = "",
-    of: Annotated[str | None, typer.Option(help="Where each row is a vote: its candidate's column.")] = None,
-    domain: Domains = None,
-    bins: Bins = None,
-    missing: Missing = "refuse",
-    table: EngineTable = None,
-    queries: Columns = "",
-    query: Annotated[
-        str | None, typer.Option(help="The column that names the query of a row of counts.")
-    ] = None,
-    epsilon: Epsilon = None,
-    delta: Delta = 1e-6,
-    sigma: Sigma = None,
-    noise: Annotated[
-        str, typer.Option(help="'gaussian', 'gumbel', or 'auto': the one that decides better.")
-    ] = "auto",
-    confident_above: Annotated[
-        float | None, typer.Option(help="No answer where the largest noisy count is below this.")
-    ] = None,
-    threshold_sigma: ThresholdSigma = None,
-    at_most: AnswersOfOne = None,
-    person: Voter = None,
-    ignore: Ignored = "",
-    neighbours: Neighbours = "replaced",
-    publish_epsilon: Publish = False,
-    ledger: LedgerUrl = None,
-    what: What = None,
-    out: Out = Path("release"),
-    private: Private = None,
-    as_json: AsJson = False,
-) -> None:
-    """Which candidate won each query: from counts (a row per query), ballots (a row per person) or votes.
-
-    Example: ringfence release winners votes.csv --by district --domain district=east,west --of party
-    --candidates green,blue --person id --at-most 1 --epsilon 1 --delta 1e-6 --out release
-    """
-    from ringfence.releases import winners as jobs
-
-    carry_out(jobs.release_winners, **ctx.params)
-
-
-@release.command("labels")
-def release_labels(
-    ctx: typer.Context,
-    files: Annotated[
-        list[str], typer.Argument(help="A .npy file, or CSV or parquet files, of counts: a row per query.")
-    ],
-    classes: Annotated[
-        str,
-        typer.Option(
-            callback=read_names,
-            help="Public classes, where rows are teachers' predictions: cat,dog,fox. Else rows are counts.",
-        ),
-    ] = "",
-    epsilon: Epsilon = None,
-    delta: Delta = 1e-6,
-    sigma: Sigma = None,
-    threshold: Annotated[
-        float | None, typer.Option(help="No answer where the largest noisy count is below this.")
-    ] = None,
-    threshold_sigma: ThresholdSigma = None,
-    publish_epsilon: Publish = False,
-    ledger: LedgerUrl = None,
-    what: What = None,
-    out: Out = Path("release"),
-    private: Private = None,
-    as_json: AsJson = False,
-) -> None:
-    """Which class the teachers of PATE give each query: from counts of votes, or from predictions.
-
-    Example: ringfence release labels votes.npy --sigma 40 --threshold 200 --threshold-sigma 150
-    --delta 1e-5 --out release
-    """
-    from ringfence.releases import pate as jobs
-
-    carry_out(jobs.release_labels, **ctx.params)
-
-
-@release.command("means")
-def release_means(
-    ctx: typer.Context,
-    files: Files,
-    of: Annotated[str, typer.Option(callback=read_names, help="The columns whose means are released.")],
-    lower: Lower,
-    upper: Upper,
-    by: By = "",
-    epsilon: Epsilon = None,
-    delta: Delta = 1e-6,
-    sigma: Sigma = None,
-    noise: TableNoise = "auto",
-    suppress_below: GroupThreshold = None,
-    domain: Domains = None,
-    bins: Bins = None,
-    missing: Missing = "refuse",
-    table: EngineTable = None,
-    person: Person = None,
-    at_most: CellsOfOne = 1,
-    coverage: Coverage = 0.95,
-    ledger: LedgerUrl = None,
-    what: What = None,
-    out: Out = Path("release"),
-    private: Private = None,
-    as_json: AsJson = False,
-) -> None:
-    """Means of a column by group, each with an interval.
-
-    Example: ringfence release means people.csv --of income --by region --domain region=north,south
-    --lower 0 --upper 100000 --epsilon 1 --delta 1e-6 --out release
-    """
-    from ringfence.releases import means as jobs
-
-    carry_out(jobs.release_means, **ctx.params)
-
-
-@release.command("sums")
-def release_sums(
-    ctx: typer.Context,
-    files: Files,
-    of: Annotated[str, typer.Option(callback=read_names, help="The columns whose sums are released.")],
-    lower: Lower,
-    upper: Upper,
-    by: By = "",
-    epsilon: Epsilon = None,
-    delta: Delta = 1e-6,
-    sigma: Sigma = None,
-    noise: TableNoise = "auto",
-    domain: Domains = None,
-    bins: Bins = None,
-    missing: Missing = "refuse",
-    table: EngineTable = None,
-    person: Person = None,
-    at_most: CellsOfOne = 1,
-    coverage: Coverage = 0.95,
-    ledger: LedgerUrl = None,
-    what: What = None,
-    out: Out = Path("release"),
-    private: Private = None,
-    as_json: AsJson = False,
-) -> None:
-    """Sums of columns by group, each with an interval.
-
-    Example: ringfence release sums people.csv --of hours --by region --domain region=north,south
-    --lower 0 --upper 60 --epsilon 1 --delta 1e-6 --out release
-    """
-    from ringfence.releases import means as jobs
-
-    carry_out(jobs.release_sums, **ctx.params)
-
-
-@release.command("shares")
-def release_shares(
-    ctx: typer.Context,
-    files: Files,
-    questions: Annotated[str, typer.Option(callback=read_names, help="Columns of answers: smokes,cycles.")],
-    by: By = "",
-    answers: Annotated[
-        str, typer.Option(callback=read_names, help="Public answers, of questions without a --domain: 0,1.")
-    ] = "",
-    epsilon: Epsilon = None,
-    delta: Delta = 1e-6,
-    sigma: Sigma = None,
-    noise: TableNoise = "auto",
-    suppress_below: GroupThreshold = None,
-    domain: Domains = None,
-    bins: Bins = None,
-    missing: Missing = "refuse",
-    table: EngineTable = None,
-    person: Person = None,
-    at_most: CellsOfOne = 1,
-    coverage: Coverage = 0.95,
-    ledger: LedgerUrl = None,
-    what: What = None,
-    out: Out = Path("release"),
-    private: Private = None,
-    as_json: AsJson = False,
-) -> None:
+    """,
+    suppress_below=_option(_Whole, "Noisy counts below this are not shown."),
+)
+command(
+    release_shares,
     """Which share of those who answered gave each answer, for many questions at once, with intervals.
 
     Example: ringfence release shares survey.csv --questions smokes,cycles --answers 0,1 --epsilon 1
     --delta 1e-6 --out release
-    """
-    from ringfence.releases import shares as jobs
+    """,
+)
+command(
+    release_means,
+    """Means of columns by group, each with an interval.
 
-    carry_out(jobs.release_shares, **ctx.params)
+    Example: ringfence release means people.csv --of income --by region --domain region=north,south
+    --lower 0 --upper 100000 --epsilon 1 --delta 1e-6 --out release
+    """,
+)
+command(
+    release_sums,
+    """Sums of columns by group, each with an interval.
 
-
-@release.command("quantiles")
-def release_quantiles(
-    ctx: typer.Context,
-    files: Files,
-    of: Annotated[str, typer.Option(help="The column whose quantiles are released.")],
-    candidates: Annotated[
-        str, typer.Option(callback=read_numbers, help="Public values to choose from: 0:100000:500, or 1,2,5.")
-    ],
-    by: By = "",
-    quantiles: Annotated[
-        str, typer.Option(callback=read_numbers, help="Levels between 0 and 1: 0.25,0.5,0.75.")
-    ] = "0.5",
-    epsilon: Epsilon = None,
-    delta: Delta = 1e-6,
-    domain: Domains = None,
-    bins: Bins = None,
-    missing: Missing = "refuse",
-    table: EngineTable = None,
-    person: Person = None,
-    at_most: CellsOfOne = 1,
-    coverage: Coverage = 0.95,
-    ledger: LedgerUrl = None,
-    what: What = None,
-    out: Out = Path("release"),
-    private: Private = None,
-    as_json: AsJson = False,
-) -> None:
+    Example: ringfence release sums people.csv --of hours --by region --domain region=north,south
+    --lower 0 --upper 60 --epsilon 1 --delta 1e-6 --out release
+    """,
+)
+command(
+    release_quantiles,
     """Medians or other quantiles of a column by group, each with an interval.
 
     Example: ringfence release quantiles people.csv --of income --candidates 0:100000:500 --by region
     --domain region=north,south --epsilon 1 --delta 1e-6 --out release
-    """
-    from ringfence.releases import quantiles as jobs
+    """,
+    of=_option(_Text, "The column whose quantiles are released."),
+    candidates=_option(_Text, "Public values to choose from: 0:100000:500, or 1,2,5.", read_numbers),
+)
+command(
+    release_votes,
+    """What the majority answered to yes/no questions: one row per person, 1 is yes, -1 is no, or yes and no.
 
-    carry_out(jobs.release_quantiles, **ctx.params)
+    Example: ringfence release votes ballots.csv --yes 1 --no 0 --person id --ignore group --at-most 20
+    --epsilon 1 --delta 1e-6 --out release
+    """,
+    **_DECIDES,
+)
+command(
+    release_winners,
+    """Which candidate won each query: from counts (a row per query), ballots (a row per person) or votes.
+
+    Example: ringfence release winners votes.csv --by district --domain district=east,west --of party
+    --candidates green,blue --person id --at-most 1 --epsilon 1 --delta 1e-6 --out release
+    """,
+    by=_option(_Text, "Where each row is a vote: the columns of the query.", read_names),
+    of=_option(_Text, "Where each row is a vote: its candidate's column."),
+    candidates=_option(
+        _Text,
+        "Public candidates, where rows are ballots or votes: cat,dog,fox. Else rows are counts.",
+        read_names,
+    ),
+    **_DECIDES,
+)
+command(
+    release_labels,
+    """Which class the teachers of PATE give each query: from counts of votes, or from predictions.
+
+    Example: ringfence release labels votes.npy --sigma 40 --threshold 200 --threshold-sigma 150
+    --delta 1e-5 --out release
+    """,
+    files="A .npy file, or CSV or parquet files, of counts: a row per query.",
+    table=None,  # it is in files alone
+    classes=_option(
+        _Text,
+        "Public classes, where rows are teachers' predictions: cat,dog,fox. Else rows are counts.",
+        read_names,
+    ),
+)
 
 
 def read_data(files: list[str], table: str | None) -> Any:
@@ -515,13 +328,11 @@ def read_data(files: list[str], table: str | None) -> Any:
         raise ValueError(f"--table must be given with the URL of one engine, got {table!r} and {files}")
     if table is None:
         return files
-    from ringfence.releases.reader import engine_table
-
     return engine_table(files[0], table)
 
 
 def carry_out(
-    job: "Callable[..., Release]",
+    job: Callable[..., Release],
     files: Any,
     out: Path,
     as_json: bool,
@@ -536,8 +347,6 @@ def carry_out(
     A folder that holds something, or that another process is about to write, is refused before anything is
     released.
     """
-    from ringfence.releases.release import check_apart
-
     check_apart(out, private)
     files = read_data(files, table)
     quiet = busy("Releasing", quiet=as_json)

@@ -252,15 +252,15 @@ class Pate:
 def release_labels(
     files: list[str],
     *,
-    classes: Iterable[Any] | None,
-    sigma: float | None,
-    threshold: float | None,
-    threshold_sigma: float | None,
-    epsilon: float | None,
-    delta: float,
-    publish_epsilon: bool,
-    ledger: Ledger | None,
-    what: str | None,
+    classes: Iterable[Any] | None = None,
+    sigma: float | None = None,
+    threshold: float | None = None,
+    threshold_sigma: float | None = None,
+    epsilon: float | None = None,
+    delta: float = 1e-6,
+    publish_epsilon: bool = False,
+    ledger: Ledger | None = None,
+    what: str | None = None,
 ) -> Release:
     """Labels the queries of a .npy file, or of CSV or parquet files: ``Pate.label``, once.
 

@@ -308,10 +308,9 @@ def _axes(place: "Axes", panel: Panel) -> None:
         ends = [end for end in (*place.dataLim.intervaly, *panel.y_also, 0.0) if math.isfinite(end)]
         if min(ends) < max(ends):
             place.set_ylim(1.05 * min(ends), 1.05 * max(ends))
-    if not panel.y_log and all(
-        y.is_integer() for line in panel.lines if line.bars for y in line.y if _fits(y, False)
-    ):
-        place.yaxis.get_major_locator().set_params(integer=True)
+    bars = [y for line in panel.lines if line.bars for y in line.y if _fits(y, panel.y_log)]
+    if bars and not panel.y_log and all(y.is_integer() for y in bars):
+        place.locator_params(axis="y", integer=True)
     if not panel.y_log and max(map(abs, place.get_ylim())) >= 1000:
         place.yaxis.set_major_formatter(lambda tick, _: f"{tick:,.10g}")
     if panel.x_names:
