@@ -1019,9 +1019,9 @@ several columns for the price of one
 + laplace_scale(budget, at_most)
 @ src/ringfence/releases/means.py: releases/every_job
 several sums for the price of one
-- used = fine_noise(budget, noise, read.at_most * len(columns), UNITS)
+- used = count_noise(budget, noise, read.at_most * len(columns), UNITS)
 -     promised = used.loss(read.units, read.at_most * len(columns))
-+ used = fine_noise(budget, noise, read.at_most, UNITS)
++ used = count_noise(budget, noise, read.at_most, UNITS)
 +     promised = used.loss(read.units, read.at_most)
 
 @ src/ringfence/releases/counts.py: releases/shares_sums_quantiles
@@ -1047,8 +1047,8 @@ ranks so far apart that floats round them
 
 @ src/ringfence/releases/shares.py: releases/every_job
 many questions for the price of one
-- used = fine_noise(budget, noise, most * len(names), _UNITS)
-+ used = fine_noise(budget, noise, most, _UNITS)
+- used = count_noise(budget, noise, most * len(names), _UNITS)
++ used = count_noise(budget, noise, most, _UNITS)
 @ src/ringfence/releases/shares.py: releases/shares_sums_quantiles
 intervals of shares without the noise of the number of people
 - used.deviation * math.sqrt(answers)

@@ -96,8 +96,8 @@ def test_very_much_noise_is_released_on_a_coarser_grid() -> None:
 def test_the_statement_says_what_suppression_does_to_the_counts_that_are_shown() -> None:
     table = rf.release_counts(np.full(20_000, 15), sigma=4.24, suppress_below=20, seed=5)
     seen = table.values[~np.isnan(table.values)]
-    chance, above = GaussianNoise.of(4.24).shown(15, 20)
-    assert GaussianNoise.of(4.24).shown(0, 10**6) == (0.0, 0.0)
+    chance, above = GaussianNoise(4.24).shown(15, 20)
+    assert GaussianNoise(4.24).shown(0, 10**6) == (0.0, 0.0)
     assert len(seen) / 20_000 == pytest.approx(chance, rel=0.1)
     assert float(np.mean(seen)) - 15 == pytest.approx(above, rel=0.03)
     said = str(table.statement)

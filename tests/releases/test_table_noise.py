@@ -54,7 +54,7 @@ def test_the_noise_is_that_of_the_law_and_a_wrong_scale_is_rejected() -> None:
     assert int(said[1]) == round(100 * LaplaceNoise(2.0).shown(18, 18)[0])
 
 
-@pytest.mark.parametrize("noise", [LaplaceNoise(1.7), GaussianNoise(3.0, 1.0)])
+@pytest.mark.parametrize("noise", [LaplaceNoise(1.7), GaussianNoise(3.0)])
 @pytest.mark.parametrize("count", [3, 10, 14])
 def test_how_often_a_count_is_shown_and_how_much_too_large(noise: LaplaceNoise, count: int) -> None:
     """Against the masses of the law itself."""

@@ -119,12 +119,13 @@ def release_counts(
         table = table_counts(data, by, domain, bins, person, at_most, counts, missing)
     used = count_noise(budget, noise, table.at_most)
     edge = None if margins else threshold
-    law = used.law(edge)
     promised = used.loss(table.theta, table.at_most)
-    measure = partial(measure_counts, promised, budget.delta, law, table.theta, table.at_most, edge)
+    measure = partial(
+        measure_counts, promised, budget.delta, used.law(edge), table.theta, table.at_most, edge
+    )
     account = ReleaseAccount(promised, budget.delta, measure)
     budget.charge(account, "release_counts")
-    noisy = [round(count) for count in budget.release(law, table.theta, "counts", used.step).tolist()]
+    noisy = [round(count) for count in used.draw(budget, table.theta, "counts", edge).tolist()]
     shown, keys = shown_counts(used, noisy, threshold, coverage), table.columns
     series = [Series("count", shown["count"], shown["low"], shown["high"])]
     if margins:

@@ -41,7 +41,7 @@ from ringfence.releases.table_noise import (
     NOISES,
     LaplaceNoise,
     NoiseKind,
-    fine_noise,
+    count_noise,
     is_better,
     laplace_deviations,
     laplace_scale,
@@ -239,13 +239,13 @@ def release_sums(
     ]
     coverage = checks.probability("coverage", coverage)
     read = read_sums(data, columns, by, domain, bins, missing, person, at_most, "sum")
-    used = fine_noise(budget, noise, read.at_most * len(columns), UNITS)
+    used = count_noise(budget, noise, read.at_most * len(columns), UNITS)
     promised = used.loss(read.units, read.at_most * len(columns))
     measured = partial(Measured, promised, (), {"units": read.units.tolist()})
     account = ReleaseAccount(promised, budget.delta, measured)
     budget.charge(account, "release_sums")
     total = used.draw(budget, read.units, "sums")
-    far = used.deviations(coverage) * used.deviation
+    far = used.half_width(coverage)
     released = {
         name: (read.halves * (total + sign * far)).tolist()
         for name, sign in (("sum", 0), ("low", -1), ("high", 1))

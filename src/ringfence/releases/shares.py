@@ -25,7 +25,7 @@ from ringfence.releases.cells import (
 from ringfence.releases.means import CLEAR, fieller, none_for_nan
 from ringfence.releases.reader import Columns, Rows, make_table, open_rows
 from ringfence.releases.release import Bars, Release, Series, build_statement
-from ringfence.releases.table_noise import NOISES, FineNoise, NoiseKind, fine_noise
+from ringfence.releases.table_noise import NOISES, NoiseKind, TableNoise, count_noise
 
 _UNITS = 1 << 10  # of counts
 _COLUMNS = ("question", "answer", "share", "low", "high", "people", "suppressed", "standard_error")
@@ -103,7 +103,7 @@ def release_shares(
             keys.append({**own, "question": [name] * len(said), "answer": said})
             counts.append(people_in(rows, cells, person, most).view(groups.count, -1))
     sizes = [people.shape[1] for people in counts]
-    used = fine_noise(budget, noise, most * len(names), _UNITS)
+    used = count_noise(budget, noise, most * len(names), _UNITS)
     least = threshold or clear(used, max(sizes))
     flat = torch.cat([people.flatten() for people in counts])
     promised = used.loss(flat, most * len(names))
@@ -201,20 +201,20 @@ def question_cells(
     return Cells((*groups.axes, axis), groups.missing)
 
 
-def clear(used: FineNoise, answers: int) -> int:
+def clear(used: TableNoise, answers: int) -> int:
     """The threshold where none is given: so many people that a question without answers is hardly shown."""
     unlikely = 1 - 2 * NormalDist().cdf(-CLEAR)
     far = used.deviations(unlikely, answers - 1) * used.deviation * math.sqrt(answers)
     return max(1, math.ceil(far + 0.5))
 
 
-def shares_of(noisy: Tensor, used: FineNoise, least: int, coverage: float) -> dict[str, list[Any]]:
+def shares_of(noisy: Tensor, used: TableNoise, least: int, coverage: float) -> dict[str, list[Any]]:
     """Shares, intervals and errors of noisy counts, (groups, answers), one after the other.
 
     A count less its part 1 / answers of the sum has noise that is not correlated with that of the sum, so
     that ``fieller`` tells which shares fit both: share - 1 / answers is their ratio.
 
-    >>> found = shares_of(torch.tensor([[30.0, 70.0]]), FineNoise("Gaussian", 2.0, 1), 9, 0.95)
+    >>> found = shares_of(torch.tensor([[30.0, 70.0]]), GaussianNoise(2.0), 9, 0.95)
     >>> [[round(value, 3) for value in found[name]] for name in ("share", "low", "high", "standard_error")]
     [[0.3, 0.7], [0.269, 0.671], [0.329, 0.731], [0.015, 0.015]]
     """

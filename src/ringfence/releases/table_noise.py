@@ -35,22 +35,22 @@ _GAIN = 0.999  # of the scale: less than that is not looked for
 
 @dataclass(frozen=True)
 class GaussianNoise:
-    """Gaussian noise of whole numbers, rounded to multiples of ``step``.
+    """Gaussian noise of numbers: rounded to whole ones where ``units`` is 1, and as good as smooth otherwise.
 
-    >>> noise = GaussianNoise.of(4.24)
+    >>> noise = GaussianNoise(4.24)
     >>> noise.law(20), [round(value, 2) for value in noise.shown(15, 20)]
     (RectifiedGaussian(sigma=4.24, bound=(19.0, inf)), [0.14, 6.68])
     """
 
     sigma: float
-    step: float
+    units: int = 1
 
     name: ClassVar[str] = "Gaussian"
 
-    @classmethod
-    def of(cls, sigma: float) -> "GaussianNoise":
-        """The noise with the smallest step that a secure release takes, at least 1."""
-        return cls(sigma, max(1.0, 2.0 ** math.ceil(math.log2(sigma * _FINEST))))
+    @property
+    def step(self) -> float | None:
+        """What whole numbers are multiples of: the smallest that a secure release takes, at least 1."""
+        return max(1.0, 2.0 ** math.ceil(math.log2(self.sigma * _FINEST))) if self.units == 1 else None
 
     @property
     def deviation(self) -> float:
@@ -60,11 +60,16 @@ class GaussianNoise:
     @property
     def error(self) -> float:
         """The standard error of a released number: that of the noise and of rounding."""
-        return math.sqrt(self.sigma**2 + self.step**2 / 12)
+        return math.sqrt(self.sigma**2 + (self.step or 0.0) ** 2 / 12)
 
     def half_width(self, coverage: float) -> float:
         """How far a released number is from the true one, except with the chance 1 - ``coverage``."""
-        return self.sigma * NormalDist().inv_cdf(0.5 + 0.5 * coverage) + self.step / 2
+        rounded = self.sigma * _SMOOTH if self.step is None else self.step / 2
+        return self.sigma * NormalDist().inv_cdf(0.5 + 0.5 * coverage) + rounded
+
+    def deviations(self, coverage: float, others: int) -> float:
+        """The deviations that a X + b (Y_1 + ... + Y_others) exceeds with the chance 1 - ``coverage``."""
+        return NormalDist().inv_cdf(0.5 + 0.5 * coverage) + _SMOOTH
 
     def chances(self, points: Tensor) -> Tensor:
         """The chances that a released number is so far above the true one, at whole numbers."""
@@ -72,14 +77,18 @@ class GaussianNoise:
         low, high = torch.special.ndtr(-ends.abs())
         return torch.where(points == 0, 1 - low - high, (high - low).abs())
 
-    def law(self, threshold: int | None) -> Mechanism:
+    def law(self, threshold: int | None = None) -> Mechanism:
         """The law of a number that is not shown below the threshold."""
         if threshold is None:
             return Gaussian(self.sigma)
-        return RectifiedGaussian(self.sigma, (threshold - self.step, math.inf))
+        return RectifiedGaussian(self.sigma, (threshold - (self.step or 0.0), math.inf))
+
+    def draw(self, budget: Budget, numbers: Tensor, what: str, threshold: int | None = None) -> Tensor:
+        """The noisy numbers of ``numbers``, which are counted in units."""
+        return budget.release(self.law(threshold), numbers.double() / self.units, what, self.step)
 
     def loss(self, theta: Tensor, at_most: int) -> PrivacyLoss:
-        """The loss for every dataset, where one person moves ``at_most`` numbers by 1."""
+        """The loss for every dataset, where one person moves ``at_most`` numbers by at most 1."""
         return gaussian_loss(math.sqrt(at_most) / self.sigma, numbers=theta.numel())
 
     def shown(self, count: float, threshold: int) -> tuple[float, float]:
@@ -91,7 +100,7 @@ class GaussianNoise:
 
 @dataclass(frozen=True)
 class LaplaceNoise:
-    """Laplace noise on the whole numbers.
+    """Laplace noise on the multiples of 1 / ``units``.
 
     >>> noise = LaplaceNoise(1.0)
     >>> round(noise.error, 4), [round(value, 4) for value in noise.shown(1, 10)]
@@ -99,6 +108,7 @@ class LaplaceNoise:
     """
 
     scale: float
+    units: int = 1
 
     name: ClassVar[str] = "Laplace"
     step: ClassVar[None] = None  # the law has its own points
@@ -106,12 +116,12 @@ class LaplaceNoise:
     @property
     def ratio(self) -> float:
         """The chance of one step more, over that of the step before."""
-        return math.exp(-1 / self.scale)
+        return math.exp(-1 / (self.scale * self.units))
 
     @property
     def deviation(self) -> float:
         """The standard deviation of the noise."""
-        return math.sqrt(2 * self.ratio) / -math.expm1(-1 / self.scale)
+        return math.sqrt(2 * self.ratio) / -math.expm1(-1 / (self.scale * self.units)) / self.units
 
     @property
     def error(self) -> float:
@@ -121,20 +131,29 @@ class LaplaceNoise:
     def half_width(self, coverage: float) -> float:
         """How far a released number is from the true one, except with the chance 1 - ``coverage``."""
         # the chance of more than k steps is 2 ratio^(k + 1) / (1 + ratio)
-        beyond = self.scale * (math.log(2 / (1 + self.ratio)) - math.log1p(-coverage)) - 1
-        return float(max(0, math.ceil(beyond)))
+        steps = math.log(2 / (1 + self.ratio)) - math.log1p(-coverage)
+        return max(0, math.ceil(self.scale * self.units * steps - 1)) / self.units
+
+    def deviations(self, coverage: float, others: int) -> float:
+        """The deviations that a X + b (Y_1 + ... + Y_others) exceeds with the chance 1 - ``coverage``."""
+        return laplace_deviations(coverage, others)
 
     def chances(self, points: Tensor) -> Tensor:
         """The chances that a released number is so far above the true one, at whole numbers."""
         return -math.expm1(-1 / self.scale) / (1 + self.ratio) * torch.exp(-points.abs() / self.scale)
 
-    def law(self, threshold: int | None) -> Laplace:
+    def law(self, threshold: int | None = None) -> Laplace:
         """The law of a number that is not shown below the threshold."""
-        return Laplace.of_scale(self.scale, math.inf if threshold is None else (threshold - 1.0, math.inf))
+        support = math.inf if threshold is None else (threshold - 1.0, math.inf)
+        return Laplace.of_scale(self.scale * self.units, support)
+
+    def draw(self, budget: Budget, numbers: Tensor, what: str, threshold: int | None = None) -> Tensor:
+        """The noisy numbers of ``numbers``, which are counted in units."""
+        return budget.release(self.law(threshold), numbers.double(), what) / self.units
 
     def loss(self, theta: Tensor, at_most: int) -> PrivacyLoss:
-        """The loss for every dataset, where one person moves ``at_most`` numbers by 1: pure for each of them."""
-        law, moved = self.law(None), min(at_most, theta.numel())
+        """The loss for every dataset, where one person moves ``at_most`` numbers by at most 1: it is pure."""
+        law, moved = Laplace.of_scale(self.scale), min(at_most, theta.numel())
         up = 1 + 1e-12  # rounded
         each = float(law.pure_epsilon(torch.ones((), dtype=torch.float64))) * up
         gaussian, bounded = (0.5 * moved / float(unit) ** 2 * up for unit in (law.sigma, law.scale))
@@ -152,8 +171,8 @@ class LaplaceNoise:
 TableNoise = GaussianNoise | LaplaceNoise
 
 
-def count_noise(budget: Budget, kind: NoiseKind, at_most: int) -> TableNoise:
-    """The noise of counts of which one person moves ``at_most`` by 1.
+def count_noise(budget: Budget, kind: NoiseKind, at_most: int, units: int = 1) -> TableNoise:
+    """The noise of numbers of which one person moves ``at_most`` by at most 1: the smaller one.
 
     >>> budget = Budget.checked(1.0, 1e-6)
     >>> [count_noise(budget, "auto", cells).name for cells in (1, 8, 64)]
@@ -161,10 +180,10 @@ def count_noise(budget: Budget, kind: NoiseKind, at_most: int) -> TableNoise:
     """
     sigma = budget.sigma(math.sqrt(at_most))
     if kind != "gaussian":
-        laplace = LaplaceNoise(laplace_scale(budget, at_most))
-        if is_better(budget, kind, laplace.scale, laplace.error, sigma):
+        laplace = LaplaceNoise(laplace_scale(budget, at_most, units), units)
+        if is_better(budget, kind, laplace.scale * units, laplace.error, sigma):
             return laplace
-    return GaussianNoise.of(sigma)
+    return GaussianNoise(sigma, units)
 
 
 @cache
@@ -188,65 +207,6 @@ def half_width_of_sum(noise: TableNoise, coverage: float, numbers: int) -> float
     summed = torch.fft.irfft(law, n=2 * far)[:far].clamp(min=0)  # at 0, 1, 2, ...
     beyond = 2 * summed.flip(0).cumsum(0).flip(0)[1:]
     return float((beyond > 1 - coverage - 1e-12).sum())
-
-
-@dataclass(frozen=True)
-class FineNoise:
-    """Noise of multiples of 1 / ``units``, on a grid so fine that it may be taken for smooth.
-
-    ``scale`` is the standard deviation of Gaussian noise, or the scale of Laplace noise.
-
-    >>> noise = FineNoise("Laplace", 1.0, 1 << 20)
-    >>> round(noise.deviation, 4), round(noise.deviations(0.95), 4)
-    (1.4142, 2.1204)
-    """
-
-    name: str
-    scale: float
-    units: int
-
-    @property
-    def deviation(self) -> float:
-        """The standard deviation of the noise."""
-        return self.scale * (math.sqrt(2) if self.name == "Laplace" else 1.0)
-
-    def deviations(self, coverage: float, others: int = 0) -> float:
-        """The deviations that the noise exceeds with the chance 1 - ``coverage``, and a little more.
-
-        Of one number, or of any sum a X + b (Y_1 + ... + Y_others) of the noises of several.
-        """
-        if self.name == "Laplace":
-            return laplace_deviations(coverage, others)
-        return NormalDist().inv_cdf(0.5 + 0.5 * coverage) + _SMOOTH
-
-    def loss(self, theta: Tensor, at_most: int) -> PrivacyLoss:
-        """The loss for every dataset, where one person moves ``at_most`` numbers by at most 1."""
-        if self.name == "Laplace":
-            return LaplaceNoise(self.scale).loss(theta, at_most)
-        return gaussian_loss(math.sqrt(at_most) / self.scale, numbers=theta.numel())
-
-    def draw(self, budget: Budget, numbers: Tensor, what: str) -> Tensor:
-        """The noisy numbers of ``numbers``, which are counted in units."""
-        if self.name == "Laplace":
-            law = Laplace.of_scale(self.scale * self.units)
-            return budget.release(law, numbers.double(), what) / self.units
-        return budget.release(Gaussian(self.scale), numbers.double() / self.units, what)
-
-
-def fine_noise(budget: Budget, kind: NoiseKind, at_most: int, units: int) -> FineNoise:
-    """The noise of numbers of which one person moves ``at_most`` by at most 1: the smaller one.
-
-    >>> [fine_noise(Budget.checked(1.0, 1e-6), "auto", cells, 1).name for cells in (1, 8, 64)]
-    ['Laplace', 'Laplace', 'Gaussian']
-    """
-    gaussian = FineNoise("Gaussian", budget.sigma(math.sqrt(at_most)), units)
-    if kind == "gaussian":
-        return gaussian
-    alone = budget.multiplier / math.sqrt(2)
-    scale = alone if budget.epsilon is None else laplace_scale(budget, at_most)
-    laplace = FineNoise("Laplace", scale, units)
-    better = is_better(budget, kind, scale * units, laplace.deviation, gaussian.deviation)
-    return laplace if better else gaussian
 
 
 @cache
@@ -294,7 +254,7 @@ def is_better(budget: Budget, kind: NoiseKind, scale: float, error: float, gauss
     return not counted and scale <= _LARGEST_SCALE and error < gaussian_error
 
 
-def laplace_scale(budget: Budget, at_most: int) -> float:
+def laplace_scale(budget: Budget, at_most: int, units: int = 1) -> float:
     """The scale of Laplace noise for a move by 1, where one person moves ``at_most`` numbers.
 
     Guarantee: with a target epsilon, the cost at delta was computed and is at most that. At delta = 0 it is
@@ -305,7 +265,7 @@ def laplace_scale(budget: Budget, at_most: int) -> float:
     [1.0, 4.0, 33.14]
     """
     if budget.epsilon is None:
-        return scale_of(budget.multiplier)
+        return scale_of(budget.multiplier * units) / units
     target, delta = budget.epsilon, budget.delta
     added = at_most / target * _ROUNDED
     if delta == 0 or at_most > _MOST_COMPOSED:

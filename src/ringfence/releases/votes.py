@@ -13,7 +13,7 @@ from ringfence.releases.account import Budget
 from ringfence.releases.ballots import UNCLEAR, Poll, Votes, margin, read_ballots
 from ringfence.releases.reader import kind_of, make_coded_table
 from ringfence.releases.release import Bars, Release, Series, build_statement
-from ringfence.releases.table_noise import fine_noise
+from ringfence.releases.table_noise import count_noise
 
 _MANY = 5  # questions, of which shares tell more than majorities
 _NUMBERS = {"yes": 1, "no": -1}  # answers in an array
@@ -162,7 +162,7 @@ def shares_instead(budget: Budget, votes: Votes) -> tuple[str, ...]:
     if many < _MANY or votes.counts.sum() == 0:
         return ()
     answered = float(votes.counts.sum(dim=1).mean())
-    points = 100 * fine_noise(budget, "auto", many, 1).deviation / math.sqrt(2) / answered
+    points = 100 * count_noise(budget, "auto", many).deviation / math.sqrt(2) / answered
     return (
         f"The shares of yes and no in these {many:,} questions, by release_shares with the same budget, "
         f"would have a standard error of about {points:.2g} percentage points: they tell more than "
