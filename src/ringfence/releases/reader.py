@@ -311,7 +311,7 @@ def engine_table(url: str, table: str) -> Any:
             f"{kind} needs the library {error.name}: pip install {error.name}"
         ) from None
     except Exception as error:
-        said = " ".join(str(error).split("\n\n")[0].split())
+        said = " ".join(str(error).split("\n\n")[0].split()).split(". ")[0]
         raise ValueError(f"the table {table!r} of {kind} cannot be read: {said}") from None
 
 
