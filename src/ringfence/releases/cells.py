@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.releases.reader import Rows, looks_like, public_values
+from ringfence.releases.reader import LARGEST, Rows, looks_like, public_values
 
 if TYPE_CHECKING:
     import ibis.expr.types as ir
@@ -231,9 +231,9 @@ def _binned(rows: Rows, name: str, edges: Iterable[Any]) -> "tuple[ir.Value, lis
     ]
     if len(ends) < 2 or any(a >= b for a, b in itertools.pairwise(ends)):
         raise ValueError(f"bins of column {name!r} must be two or more rising edges, got {given}")
-    value = rows.moments("bins", name) if dates else rows.numbers("bins", name)
-    inside = (value >= ends[0]) & (value <= ends[-1])
-    key = ibis.ifelse(inside, number_of_interval(value, ends[1:-1]), -1)
+    value = rows.moments("bins", name) if dates else rows.numbers("bins", name, within=True)
+    first, *_, end = ends if dates else (min(max(end, -LARGEST), LARGEST) for end in ends)
+    key = ibis.ifelse(value.between(first, end), number_of_interval(value, ends[1:-1]), -1)
     last = len(ends) - 2
     labels = [_interval(a, b, place == last) for place, (a, b) in enumerate(itertools.pairwise(ends))]
     return rows.column("bins", name).isnull().ifelse(None, key), labels
@@ -367,13 +367,15 @@ def sums_in(
     ([2], [[0.40000057220458984]])
     """
     values = [rows.numbers("of", column.of) for column in columns]
-    check_numbers(rows, cells, [column.of for column in columns], values)
+    names = [column.of for column in columns]
+    wrong = wrong_numbers(rows, cells, names, values)
     units = {f"u{at}": one.units(value) for at, (one, value) in enumerate(zip(columns, values, strict=True))}
     if cells.missing == "drop":  # a row that lacks one of the values counts in none of the sums
         everywhere = functools.reduce(operator.and_, (value.notnull() for value in values))
         units = {name: everywhere.ifelse(own, None) for name, own in units.items()}
     sums = {name: own.sum() for name, own in units.items()}
-    survey = _survey(rows, cells, person, {"people": units["u0"].count(), **sums})
+    survey = _survey(rows, cells, person, {"people": units["u0"].count(), **sums, **wrong})
+    refuse_numbers(rows, names, wrong, survey)
     if person is not None:
         own = _of_people(rows, cells, person, survey, **units)
         own = own.filter(own.u0.notnull())
@@ -401,7 +403,8 @@ def ranks_in(
     [[0, 1, 0, 1]]
     """
     value = rows.numbers("of", of)
-    check_numbers(rows, cells, [of], [value])
+    wrong = wrong_numbers(rows, cells, [of], [value])
+    refuse_numbers(rows, [of], wrong, rows.ask(rows.table.aggregate(**wrong)))
     halfway = [a / 2 + b / 2 for a, b in itertools.pairwise(candidates)]
     if person is None:
         number = value.isnull().ifelse(None, number_of_interval(value, halfway))
@@ -418,20 +421,28 @@ def ranks_in(
     return counts.index_put_((cell.long(), place.long()), people.long())
 
 
-def check_numbers(rows: Rows, cells: Cells, names: Sequence[Any], values: "Sequence[ir.Value]") -> None:
-    """Refuses what is no finite number, and missing values unless such rows are left out."""
+def wrong_numbers(
+    rows: Rows, cells: Cells, names: Sequence[Any], values: "Sequence[ir.Value]"
+) -> "dict[str, ir.Value]":
+    """How many values are no finite number; a missing one is wrong unless such rows are left out."""
     raws = [rows.column("of", name) for name in names]
-    wrong = {
-        f"bad{at}": value.isnull() & raw.notnull() if cells.missing == "drop" else value.isnull()
+    dropped = cells.missing == "drop"
+    return {
+        f"wrong{at}": (value.isnull() & raw.notnull() if dropped else value.isnull()).cast("int32").sum()
         for at, (value, raw) in enumerate(zip(values, raws, strict=True))
     }
-    asked = {name: bad.cast("int32").sum() for name, bad in wrong.items()}
-    found = rows.ask(rows.table.aggregate(**asked)).to_pylist()[0]
-    for name, raw, (number, bad) in zip(names, raws, wrong.items(), strict=True):
-        if found[number]:
-            [one] = one_of(rows, raw, bad)
-            what = "a missing value" if one is None else f"the value {one!r}"
-            leave = ", or give missing='drop' to leave such rows out" if one is None else ""
+
+
+def refuse_numbers(
+    rows: Rows, names: Sequence[Any], wrong: "Mapping[str, ir.Value]", found: "pyarrow.Table"
+) -> None:
+    """Refuses what ``wrong_numbers`` counted, naming one of them."""
+    for name, number in zip(names, wrong, strict=True):
+        if any(found[number].to_pylist()):
+            raw, value = rows.column("of", name), rows.numbers("of", name)
+            bad = one_of(rows, raw, value.isnull() & raw.notnull()) or [None]
+            what = "a missing value" if bad[0] is None else f"the value {bad[0]!r}"
+            leave = ", or give missing='drop' to leave such rows out" if bad[0] is None else ""
             raise ValueError(f"column {str(name)!r} has {what}, where a number is needed: fill it{leave}")
 
 

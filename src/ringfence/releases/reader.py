@@ -37,7 +37,7 @@ Columns = Mapping[str, Sequence[Any]]
 _MOST_COLUMNS = 20_000
 LARGEST_COUNT = 2.0**50  # its neighbours are then whole numbers in float64
 _CSV, _PARQUET = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt"), (".parquet", ".pq")
-_LARGEST = sys.float_info.max
+LARGEST = sys.float_info.max
 _MEMORY = "4GB"  # of DuckDB; what does not fit goes to disk
 _BLOCK = 1 << 24  # bytes of a file that are looked at at once
 _HELD, _UNKNOWN = 1 << 18, 1 << 14  # numbers at once; no code is as large
@@ -142,8 +142,11 @@ class Rows:
         floating = column.type().is_floating() and self.table.get_backend().has_operation(ops.IsNan)
         return column.isnan().ifelse(None, column) if floating else column
 
-    def numbers(self, argument: str, name: object) -> "ir.Column":
-        """A column of finite numbers in float64, null where there is none."""
+    def numbers(self, argument: str, name: object, within: bool = False) -> "ir.Column":
+        """A column of finite numbers in float64, null where there is none.
+
+        ``within`` limits that are looked at next anyway it may hold others too, which is quicker.
+        """
         import ibis.expr.operations as ops
 
         column, engine = self.column(argument, name), self.table.get_backend()
@@ -153,7 +156,7 @@ class Rows:
         if not kind.is_numeric() and not engine.has_operation(ops.TryCast):
             raise ValueError(f"column {str(name)!r} must hold numbers, which {engine.name} has as {kind}")
         number = column.cast("float64") if kind.is_numeric() else column.try_cast("float64")
-        return number.between(-_LARGEST, _LARGEST).ifelse(number, None)
+        return number if within else number.between(-LARGEST, LARGEST).ifelse(number, None)
 
     def moments(self, argument: str, name: object) -> "ir.Column":
         """A column of dates or moments without a time zone, null where there is none."""
