@@ -107,7 +107,8 @@ class Batches:
         """Returns this process's share of a step: at least one micro-batch, which may be empty."""
         if self.is_full:
             mine = range(distributed.rank(), self.count, distributed.world_size())
-            starts = range(0, max(1, len(mine)), self.batch_size)
+            most = math.ceil(self.count / distributed.world_size())  # every process has as many parts
+            starts = range(0, most, self.batch_size)
             parts = [tuple(mine[start : start + self.batch_size]) for start in starts]
         else:
             sample = self.draw(noise, "sample", step)
