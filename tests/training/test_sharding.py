@@ -30,7 +30,10 @@ STEPS = 3
 
 
 def model() -> nn.Sequential:
-    return network(nn.Linear(18, 18), nn.Tanh())
+    """The same weights every time."""
+    with torch.random.fork_rng([]):
+        torch.manual_seed(2)
+        return network(nn.Linear(18, 18), nn.Tanh())
 
 
 def sharded() -> Any:
@@ -38,7 +41,7 @@ def sharded() -> Any:
     from torch.distributed.fsdp import fully_shard
 
     made = model()
-    for part in (made[-1], [made[0], made[3]], made):
+    for part in ([made[0], made[3]], made):
         fully_shard(part)
     return made
 
@@ -105,21 +108,30 @@ def work(rank: int, folder: Path) -> None:
         results[name] = found(run)
         run.engine.save(folder / f"{name}.ckpt")
         run.engine.close()
-    # a run that stops after a step, is evaluated, and goes on in another engine
+    # a run that stops after a step and goes on in another engine
     first = Run(sharded(), **CASES["full"]).train(1)
     first.engine.save(folder / "first.ckpt")
     first.train(2)  # which is in the journal alone
     first.engine.close()
-    second = Run(sharded(), **CASES["full"])
+
+    def evaluated(module: nn.Module) -> Tensor:
+        module.eval()
+        with torch.no_grad():
+            result: Tensor = module(INPUTS)
+        module.train()
+        return result
+
+    def reported(report: Any) -> None:
+        evaluated(second.model)  # which must not leave a layer gathered while the optimizer moves shards
+
+    second = Run(sharded(), **CASES["full"], on_step=reported)
     second.engine.load(folder / "first.ckpt")
     outputs = []
     for step in range(1, STEPS):
         second.train(step + 1)
+        as_found = evaluated(second.model)
         with torch.no_grad():
-            as_trained = second.model(INPUTS)
-            second.model.eval()
-            outputs.append((as_trained, second.model(INPUTS)))
-        second.model.train()
+            outputs.append((second.model(INPUTS), as_found))
     results["resumed"] = {**found(second), "outputs": outputs}
     state = second.optimizer.optimizer.state
     results["held"] = {
@@ -127,7 +139,13 @@ def work(rank: int, folder: Path) -> None:
         "moments": sum(s["exp_avg"].to_local().numel() for s in state.values()),
         "theta": second.engine.run.theta.numel(),
     }
-    results["refusals"] = refusals()
+    theta = torch.full((second.engine.run.theta.numel(),), torch.nan if rank else 0.0)
+    whole = Run(model(), **CASES["full"])
+    results["refusals"] = {
+        **refusals(),
+        "a file": message(lambda: whole.engine.load(folder / "full.ckpt")),
+        "nan": message(lambda: second.engine.run.release(9, theta)),
+    }
     torch.save(results, folder / f"{rank}.pt")
 
 
@@ -208,6 +226,8 @@ def test_what_is_sharded_otherwise_is_refused_by_name(both: list[dict[str, Any]]
         "no fully_shard": "must lie on cpu as a shard of fully_shard",
         "fisher": "must be 0 with a sharded model, got 1, 0 and False",
         "a law of many": "and a sharded model's by single numbers; its own shape is [390]",
+        "a file": "was written with shards 2, this engine has None",
+        "nan": "the sum of clipped gradients of step 9 is not finite",
         "a penalty": "does not go through the model's outputs",
     }.items():
         assert words in said[name], (name, said[name])

@@ -33,8 +33,9 @@ class Sharded:
     def __init__(self, model: nn.Module) -> None:
         self.model = model
         self._layers = [layer for layer in model.modules() if isinstance(layer, FSDPModule)]
-        for layer in self._layers:  # an evaluation leaves the outermost one gathered
-            layer.reshard()
+        for layer in self._layers:  # the outermost one would stay gathered after an evaluation, and age
+            layer.set_reshard_after_forward(True, recurse=False)
+        self._reshard()
         self.trained: dict[str, Any] = {n: p for n, p in model.named_parameters() if p.requires_grad}
         processes = distributed.world_size()
         for name, p in model.named_parameters():
@@ -61,12 +62,8 @@ class Sharded:
 
     @contextmanager
     def gathered(self) -> Iterator[None]:
-        """As long as this lasts, the model is an ordinary one, with all parameters and without FSDP's hooks.
-
-        What an evaluation has left gathered may be older than the last step, and is gathered anew.
-        """
-        for layer in self._layers:
-            layer.reshard()
+        """As long as this lasts, the model is an ordinary one: all parameters, and no hooks of FSDP."""
+        self._reshard()
         for layer in self._layers:
             layer.unshard()
         kept = [_made_plain(layer) for layer in self._layers]
@@ -79,8 +76,12 @@ class Sharded:
                 for name, before in hooks.items():
                     vars(layer)[name].clear()
                     vars(layer)[name].update(before)
-            for layer in self._layers:
-                layer.reshard()
+            self._reshard()
+
+    def _reshard(self) -> None:
+        """Frees what is gathered: it may be older than the last step."""
+        for layer in self._layers:
+            layer.reshard()
 
     def begin(self) -> None:
         """Gives every process the first one's numbers of what is not sharded."""
@@ -143,11 +144,13 @@ class Sharded:
             whole = value.full_tensor()
             return whole.cpu() if distributed.rank() == 0 else whole.new_empty(0)
 
+        self._reshard()
         states = {"model": dict(self.model.state_dict()), "optimizer": optimizer.state_dict()}
         return {name: tree_map(completed, each) for name, each in states.items()}
 
     def load(self, state: dict[str, Any], optimizer: Optimizer) -> None:
         """Takes from these states what this process holds."""
+        self._reshard()
         held = self.model.state_dict()
         self.model.load_state_dict({name: _part(value, held[name]) for name, value in state["model"].items()})
         saved, parameters = (
