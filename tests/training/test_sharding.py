@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import ringfence as rf
 from ringfence.training.layout import Whole
-from tests.training.engine.runs import INPUTS, Run, network
+from tests.training.engine.runs import INPUTS, LABELS, Run, network
 from tests.training.processes import trained_by_two
 
 STILL, LOUD, BOUNDED = rf.Gaussian(1e-7), rf.Gaussian(1.0), rf.TruncatedGaussian(0.5, 10.0)
@@ -36,11 +36,11 @@ def model() -> nn.Sequential:
         return network(nn.Linear(18, 18), nn.Tanh())
 
 
-def sharded() -> Any:
+def sharded(device: str = "cpu") -> Any:
     """The same model, of which each process holds a half; two of its layers are gathered together."""
     from torch.distributed.fsdp import fully_shard
 
-    made = model()
+    made = model().to(device)
     for part in ([made[0], made[3]], made):
         fully_shard(part)
     return made
@@ -231,3 +231,19 @@ def test_what_is_sharded_otherwise_is_refused_by_name(both: list[dict[str, Any]]
         "a penalty": "does not go through the model's outputs",
     }.items():
         assert words in said[name], (name, said[name])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+@pytest.mark.parametrize("clip", [rf.Clamp(0.05), rf.Norm(0.5)])
+def test_a_model_that_is_gathered_on_the_gpu(clip: rf.Clip, tmp_path: Path) -> None:
+    """One process, which holds all shards: streams and storage are those of several."""
+    settings: dict[str, Any] = {"mechanism": STILL, "clip": clip, "batch_size": 20}
+    settings |= {"inputs": INPUTS.cuda(), "labels": LABELS.cuda()}
+    alone = Run(model().cuda(), **settings).train(STEPS)
+    torch.distributed.init_process_group("nccl", f"file://{tmp_path / 'meeting'}", rank=0, world_size=1)
+    try:
+        torch.cuda.set_device(0)
+        run = Run(sharded("cuda"), **settings).train(STEPS)
+        assert torch.allclose(weights(run.original), weights(alone.original), atol=1e-5)
+    finally:
+        torch.distributed.destroy_process_group()
