@@ -1199,6 +1199,21 @@ the sum of one process only
 -         torch.distributed.all_reduce(values)
 +         pass
 
+@ src/ringfence/huggingface.py: huggingface
+a resumed training whose account begins at 0
+-         self.engine.load(file)
+-         steps
++         steps
+a checkpoint of another step than the run's
+- if steps != self.engine.steps:
++ if False:
+a second training that forgets what the first one spent
+-             if file.exists():
++             if False:
+a step that is left out because its sample is used up
+-             if optimizer.release():
++             if optimizer.release() is not None:
+
 @ src/ringfence/training/layout.py: training/engine/run
 a sum is finite if one of its coordinates is
 - torch.isfinite(theta).all()
