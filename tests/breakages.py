@@ -1226,6 +1226,24 @@ a step that is left out because its sample is used up
 -             if optimizer.release():
 +             if optimizer.release() is not None:
 
+@ src/ringfence/lightning.py: lightning
+a resumed fit whose account begins at 0
+-         self.engine.load(file)
+-         if self._found
++         if False
+a fit that goes on from another checkpoint than its account
+-         if self._found != self.state_dict():
++         if False:
+a second fit that forgets what the first one spent
+-             if file is not None and file.exists():
++             if False:
+a training step that goes past the private module
+-         if not self._called:
++         if False:
+a fit whose sample of a step is used up
+-         while not self._private[1].release():
++         while self._private[1].release() is None:
+
 @ src/ringfence/training/layout.py: training/engine/run
 a sum is finite if one of its coordinates is
 - torch.isfinite(theta).all()

@@ -131,7 +131,7 @@ class ExampleGradients:
         """Cuts a flat vector (..., size) into tensors of the shapes of the parameters, by name."""
         parts = flat.split([parameter.numel() for parameter in self.parameters.values()], dim=-1)
         pairs = zip(self.parameters.items(), parts, strict=True)
-        return {name: part.view(*flat.shape[:-1], *parameter.shape) for (name, parameter), part in pairs}
+        return {name: part.view((*flat.shape[:-1], *parameter.shape)) for (name, parameter), part in pairs}
 
     def forward(self, inputs: Inputs) -> Any:
         """The model's outputs, without a graph; what it takes to go back is kept where the budget allows."""
@@ -235,7 +235,7 @@ class ExampleGradients:
             rows = self.nothing().new_zeros(examples.stop - examples.start, self.size)
             places = self.split(rows)
             for name, some, contribution in parts:
-                place = places[name][:, some]
+                place = places[name] if some is ALL else places[name][:, some]
                 place += contribution.some(examples).rows().reshape(place.shape)
         return rows
 
