@@ -26,9 +26,8 @@ from pandas import DataFrame, read_csv
 
 import ringfence as rf
 from ringfence.numerics.rounding import rounded_up
-from ringfence.releases.account import Budget
+from ringfence.releases.budget import Budget, LaplaceNoise, count_noise
 from ringfence.releases.means import mean_noise
-from ringfence.releases.table_noise import LaplaceNoise, count_noise
 
 # diffprivlib 0.6.6 does not import its models beside a recent scikit-learn; they are not needed here
 sys.modules.setdefault("diffprivlib.models", types.ModuleType("diffprivlib.models"))

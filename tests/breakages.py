@@ -348,7 +348,7 @@ slopes of a curve over the neighbouring cell
 delta = 0 although randomness is finite
 - if self.numbers or self.taken or (
 + if self.taken or (
-@ src/ringfence/accounting/privacy_loss.py: releases/table_noise
+@ src/ringfence/accounting/privacy_loss.py: releases/budget
 a Gaussian beside pure privacy is free
 - entries.append(("gaussian", loss.mu, 1))
 + pass
@@ -946,23 +946,23 @@ an account of Opacus that does not say what its divisor tells
 what Opacus released before is forgotten
 -     _charge(ours.account, engine.accountant.history)
 
-@ src/ringfence/releases/account.py: accounting/ledger
+@ src/ringfence/releases/budget.py: accounting/ledger
 a job is charged before its seed is checked
 - noise = seed if isinstance(seed, Noise) else Noise(seed)
 + noise = Noise() if seed is None else seed
-@ src/ringfence/releases/account.py: accounting/privacy_loss
+@ src/ringfence/releases/budget.py: accounting/privacy_loss
 a table whose finite randomness is not charged
 - PrivacyLoss.of_zcdp(zcdp, zcdp, steps=steps).drawn_securely(numbers)
 + PrivacyLoss.of_zcdp(zcdp, zcdp, steps=steps)
-@ src/ringfence/releases/account.py: releases/every_job
+@ src/ringfence/releases/budget.py: releases/every_job
 one noise for the tables of two years
 - digest = self.noise.digest(values)
 + digest = len(values)
-@ src/ringfence/releases/account.py: releases/ballots
+@ src/ringfence/releases/release.py: releases/ballots
 Rényi sums are a per-instance epsilon of queries that were chosen by earlier answers
 - if not self.adaptive:
 + if True:
-@ src/ringfence/releases/account.py: releases/release
+@ src/ringfence/releases/release.py: releases/release
 an account that everybody may read
 - replacing(path, mode=OWNER_ALONE)
 + replacing(path, mode=0o644)
@@ -1119,16 +1119,16 @@ a killed process leaves a part of a release
 - beside = folders.enter_context(new_folder(folder))
 + (beside := Path(folder)).mkdir(parents=True, exist_ok=True)
 
-@ src/ringfence/releases/table_noise.py: releases/shares_sums_quantiles
+@ src/ringfence/releases/budget.py: releases/shares_sums_quantiles
 totals with the interval of one cell
 - if numbers == 1:
 + if numbers:
-@ src/ringfence/releases/table_noise.py: releases/means
+@ src/ringfence/releases/budget.py: releases/means
 intervals with Laplace noise as wide as if it had one scale
 - return max(alone, float(high.max())) * _WIDER
 + return alone
 
-@ src/ringfence/releases/table_noise.py: releases/table_noise
+@ src/ringfence/releases/budget.py: releases/budget
 Laplace noise for one cell where a person is in several
 - added = at_most / target * _ROUNDED
 + added = 1 / target * _ROUNDED

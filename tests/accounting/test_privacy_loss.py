@@ -17,7 +17,7 @@ from ringfence.accounting.conversion import DEFAULT_ORDERS, GaussianBound, Renyi
 from ringfence.accounting.decision_publication import publishable_decision_epsilon
 from ringfence.accounting.guarantee import ADDED_UP, BOUNDED_RANGE, GAUSSIAN, RENYI, ZCDP
 from ringfence.accounting.privacy_loss import PrivacyLoss, TooLittleNoiseError, delta_left
-from ringfence.releases.account import ReleaseAccount
+from ringfence.releases.release import ReleaseAccount
 
 DELTA = 1e-5
 LAW = rf.RectifiedGaussian(1.0, bound=2.0)

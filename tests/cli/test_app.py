@@ -156,7 +156,7 @@ def test_an_interrupt_inside_duckdb_is_one_too(files: Path, monkeypatch: pytest.
     def stopped(*args: object, **kwargs: object) -> None:
         raise RuntimeError("Query interrupted")
 
-    monkeypatch.setattr("ringfence.releases.account.Budget.checked", stopped)
+    monkeypatch.setattr("ringfence.releases.budget.Budget.checked", stopped)
     run = ringfence(*COUNTS, "--out", "o")
     assert (run.returncode, run.stderr) == (
         130,

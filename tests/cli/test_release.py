@@ -9,7 +9,7 @@ import pytest
 
 from ringfence.cli.app import main
 from ringfence.cli.release import read_domains
-from ringfence.releases.account import Budget
+from ringfence.releases.budget import Budget
 from tests.afresh import written_to
 from tests.forks import forked
 from tests.shell import ran, refused, ringfence

@@ -10,8 +10,8 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting.conversion import gaussian_epsilon
+from ringfence.releases.budget import GaussianNoise
 from ringfence.releases.counts import array_counts, table_counts
-from ringfence.releases.table_noise import GaussianNoise
 from tests.tensors import float64
 
 PEOPLE = pandas.DataFrame(

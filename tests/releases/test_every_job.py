@@ -17,7 +17,7 @@ from ringfence.accounting import decisions
 from ringfence.accounting.conversion import gaussian_epsilon
 from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.noise import Noise
-from ringfence.releases.account import Budget
+from ringfence.releases.budget import Budget
 
 PEOPLE = pandas.DataFrame(
     {"id": range(300), "region": ["n"] * 200 + ["s"] * 99 + ["w"], "age": [20, 40, 70] * 100}

@@ -12,10 +12,9 @@ import torch
 
 import ringfence as rf
 from ringfence.noise import Noise
-from ringfence.releases.account import Budget
+from ringfence.releases.budget import Budget, laplace_deviations
 from ringfence.releases.cells import UNITS
 from ringfence.releases.means import LaplaceMeans
-from ringfence.releases.table_noise import laplace_deviations
 
 PEOPLE = pandas.DataFrame(
     {

@@ -15,8 +15,8 @@ import pandas
 import pytest
 
 import ringfence as rf
-from ringfence.releases.account import Budget, ReleaseAccount
-from ringfence.releases.release import Bars, RowsAre, Series, Statement, build_statement
+from ringfence.releases.budget import Budget
+from ringfence.releases.release import Bars, ReleaseAccount, RowsAre, Series, Statement, build_statement
 from ringfence.report.chart import Chart
 from tests.faults.conditions import no_room_beyond
 from tests.forks import forked

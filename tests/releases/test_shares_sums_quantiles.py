@@ -12,9 +12,9 @@ import torch
 import ringfence as rf
 from ringfence.accounting.decisions import loss_of_any
 from ringfence.mechanisms.winner import GumbelWinner
-from ringfence.releases.margins import margins_of, non_negative
+from ringfence.releases.budget import GaussianNoise, LaplaceNoise, half_width_of_sum
+from ringfence.releases.counts import margins_of, non_negative
 from ringfence.releases.quantiles import Target, level_range
-from ringfence.releases.table_noise import GaussianNoise, LaplaceNoise, half_width_of_sum
 
 MANY = 1500
 GROUPS = pandas.DataFrame({"g": np.repeat(np.arange(MANY), 30), "x": np.tile(np.arange(30.0), MANY)})

@@ -36,7 +36,7 @@ from ringfence.noise import Noise
 from ringfence.numerics.blocks import at_once
 from ringfence.numerics.normal import log_tail
 from ringfence.numerics.rounding import rounded_up
-from ringfence.releases.account import Budget, Measured, ReleaseAccount
+from ringfence.releases.budget import Budget
 from ringfence.releases.cells import (
     Cells,
     Domain,
@@ -62,7 +62,7 @@ from ringfence.releases.reader import (
     open_rows,
     public_values,
 )
-from ringfence.releases.release import RowsAre
+from ringfence.releases.release import Measured, ReleaseAccount, RowsAre
 
 NoiseKind = Literal["auto", "gaussian", "gumbel"]
 

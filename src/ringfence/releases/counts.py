@@ -1,5 +1,6 @@
 """Counts: how many people are in each cell of a table, with small counts suppressed."""
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.mechanisms.base import Mechanism
 from ringfence.noise import Noise
 from ringfence.numerics.rounding import rounded_up
-from ringfence.releases.account import Budget, Measured, ReleaseAccount
+from ringfence.releases.budget import NOISES, Budget, NoiseKind, TableNoise, count_noise, half_width_of_sum
 from ringfence.releases.cells import (
     Domain,
     Missing,
@@ -30,10 +31,18 @@ from ringfence.releases.cells import (
     public_cells,
     refuse_weights,
 )
-from ringfence.releases.margins import margins_of, non_negative
 from ringfence.releases.reader import LARGEST_COUNT, Columns, as_numpy, is_array, make_table, open_rows
-from ringfence.releases.release import Bars, Release, RowsAre, Series, build_statement
-from ringfence.releases.table_noise import NOISES, NoiseKind, TableNoise, count_noise, half_width_of_sum
+from ringfence.releases.release import (
+    Bars,
+    Measured,
+    Release,
+    ReleaseAccount,
+    RowsAre,
+    Series,
+    build_statement,
+)
+
+TOTAL = "total"  # in place of a value, in the rows of margins
 
 
 def release_counts(
@@ -201,7 +210,7 @@ def shown_counts(
 ) -> dict[str, list[Any]]:
     """Noisy counts, each the sum of so many, with their errors and intervals; None below the threshold.
 
-    >>> from ringfence.releases.table_noise import LaplaceNoise
+    >>> from ringfence.releases.budget import LaplaceNoise
     >>> shown_counts(LaplaceNoise(1.0), [12, 1], 5, 0.95)["low"]
     [9.0, None]
     """
@@ -224,7 +233,7 @@ def with_margins(
 ) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
     """What ``shown_counts`` returns, of cells and then of totals; and the columns that tell them apart.
 
-    >>> from ringfence.releases.table_noise import LaplaceNoise
+    >>> from ringfence.releases.budget import LaplaceNoise
     >>> with_margins(LaplaceNoise(1.0), [12, -3], None, 0.95, {"sex": ["f", "m"]})[0]["count"]
     [9, 0, 9]
     """
@@ -314,6 +323,53 @@ def _array_like(shape: tuple[int, ...], tensor: bool, columns: Columns) -> Any:
     return result if tensor else result.numpy()
 
 
+def non_negative(noisy: Sequence[int]) -> list[int]:
+    """The whole numbers from 0 on that are nearest to these and have the same sum, or 0 where it is negative.
+
+    All numbers are lowered alike and those below 0 set to 0, until the sum is right: the projection onto a
+    simplex. What is left over by rounding goes to the first ones. Numbers above 0 alone stay as they are.
+
+    >>> non_negative([5, -3, 4, 0]), non_negative([-1, -2])
+    ([4, 0, 2, 0], [0, 0])
+    """
+    total, above, many = sum(noisy), 0, 0
+    if total <= 0:
+        return [0] * len(noisy)
+    for number in sorted(noisy, reverse=True):
+        if number * (many + 1) <= above + number - total:
+            break
+        above, many = above + number, many + 1
+    lower = -((total - above) // many)
+    kept = [max(0, number - lower) for number in noisy]
+    left = total - sum(kept)
+    for place, number in enumerate(noisy):
+        if left and number >= lower:
+            kept[place], left = kept[place] + 1, left - 1
+    return kept
+
+
+def margins_of(keys: Columns) -> tuple[dict[str, list[Any]], list[list[int]]]:
+    """The rows of all totals of a table of cells, and the numbers of the cells that each of them adds up.
+
+    >>> rows, cells = margins_of({"sex": ["f", "m"], "town": ["x", "x"]})
+    >>> rows["sex"], rows["town"], cells
+    (['f', 'm', 'total', 'total'], ['total', 'total', 'x', 'total'], [[0], [1], [0, 1], [0, 1]])
+    """
+    for name, values in keys.items():
+        if TOTAL in values:
+            raise ValueError(
+                f"column {name!r} must not have the value {TOTAL!r}, which margins have: rename it"
+            )
+    cells = list(zip(*keys.values(), strict=True))
+    members: dict[tuple[Any, ...], list[int]] = {}
+    for kept in itertools.product((True, False), repeat=len(keys)):
+        if not all(kept):
+            for place, cell in enumerate(cells):
+                row = tuple(value if keep else TOTAL for value, keep in zip(cell, kept, strict=True))
+                members.setdefault(row, []).append(place)
+    return {name: [row[at] for row in members] for at, name in enumerate(keys)}, list(members.values())
+
+
 def measure_counts(
     promised: PrivacyLoss, delta: float, law: Mechanism, theta: Tensor, at_most: int, threshold: int | None
 ) -> Measured:
@@ -324,7 +380,7 @@ def measure_counts(
     costs everybody the same.
 
     >>> from ringfence.mechanisms.rectified import RectifiedGaussian
-    >>> from ringfence.releases.account import gaussian_loss
+    >>> from ringfence.releases.budget import gaussian_loss
     >>> law = RectifiedGaussian(4.0, (30.0, math.inf))
     >>> found = measure_counts(gaussian_loss(1 / 4), 1e-6, law, torch.tensor([0.0, 80.0]).double(), 1, 31)
     >>> [round(epsilon, 3) for epsilon in found.details["cell_epsilons"]], found.proofs[0][1]

@@ -24,7 +24,17 @@ from ringfence.mechanisms.laplace import Laplace
 from ringfence.mechanisms.rectified import RectifiedGaussian
 from ringfence.noise import Noise
 from ringfence.numerics.exact_normal import search
-from ringfence.releases.account import Budget, Measured, ReleaseAccount, gaussian_loss
+from ringfence.releases.budget import (
+    NOISES,
+    Budget,
+    LaplaceNoise,
+    NoiseKind,
+    count_noise,
+    gaussian_loss,
+    is_better,
+    laplace_deviations,
+    laplace_scale,
+)
 from ringfence.releases.cells import (
     UNITS,
     Clamped,
@@ -36,16 +46,7 @@ from ringfence.releases.cells import (
     sums_in,
 )
 from ringfence.releases.reader import Columns, make_table, open_rows
-from ringfence.releases.release import Bars, Release, Series, build_statement
-from ringfence.releases.table_noise import (
-    NOISES,
-    LaplaceNoise,
-    NoiseKind,
-    count_noise,
-    is_better,
-    laplace_deviations,
-    laplace_scale,
-)
+from ringfence.releases.release import Bars, Measured, Release, ReleaseAccount, Series, build_statement
 
 _COLUMNS = ("low", "high", "people", "suppressed", "standard_error", "column")
 # Without a threshold, an empty group is shown with at most the chance of 4 deviations of Gaussian noise.

@@ -19,7 +19,6 @@ from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.publication import PublishableEpsilon
 from ringfence.data.features import read_array
 from ringfence.noise import Noise
-from ringfence.releases.account import Budget, ReleaseAccount
 from ringfence.releases.ballots import (
     Poll,
     Votes,
@@ -28,8 +27,9 @@ from ringfence.releases.ballots import (
     read_choices,
     read_counts,
 )
+from ringfence.releases.budget import Budget
 from ringfence.releases.reader import Columns, Table, as_numpy, is_array, public_values, read_table
-from ringfence.releases.release import Release, Statement
+from ringfence.releases.release import Release, ReleaseAccount, Statement
 from ringfence.releases.winners import Words, announce, winner_law
 
 _ONE_TEACHER = (

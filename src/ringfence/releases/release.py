@@ -3,17 +3,21 @@
 import csv
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ringfence import checks
-from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, new_folder, replacing
+from ringfence.accounting.guarantee import REPLACED, Guarantee, PerInstance
+from ringfence.accounting.privacy_loss import PrivacyLoss
+from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, OWNER_ALONE, new_folder, replacing
+from ringfence.files.checkpoint import with_checksum
 from ringfence.numerics.rounding import rounded_up
-from ringfence.releases.account import Budget, ReleaseAccount
+from ringfence.releases.budget import Budget
 from ringfence.releases.reader import Columns
 from ringfence.report.chart import Chart, Line, Panel
 
@@ -21,10 +25,153 @@ from ringfence.report.chart import Chart, Line, Panel
 # votes of a teacher who learned from several persons.
 RowsAre = Literal["rows", "persons", "aggregated", "teachers"]
 
+_RENAMED = {  # since 0.7
+    "epsilon_tight": "per_instance.epsilon",
+    "proof": "per_instance.proof",
+    "sentence": "statement",
+}
+_PRIVATE = (
+    "private: these numbers are computed from the data. Do not publish this file. Only "
+    "epsilon, mu, advantage and the true positive rates hold for every dataset."
+)
 _MOVED = {"sensitive": "Release.account.statement", "publishable": "str(Release.statement)"}  # since 0.7
 _MOST_PRINTED = 60  # rows of a table
 _MOST_PANELS = 12
 MOST_BARS = 600  # rows of a table that are drawn: no eye tells more of them apart
+
+
+class Measured(NamedTuple):
+    """The cost of a release to the data at hand. All of it is sensitive.
+
+    ``proofs`` are proofs of a per-instance epsilon other than Rényi sums, as pairs of an epsilon and a name.
+    ``details`` are further numbers as plain data, and ``sentences`` say what they mean.
+    """
+
+    cost: PrivacyLoss
+    proofs: tuple[tuple[float, str], ...] = ()
+    details: Mapping[str, Any] = {}
+    sentences: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ReleaseAccount:
+    """The cost of a release. All of it but ``epsilon`` and ``delta`` is sensitive.
+
+    ``epsilon`` holds for every dataset and may be published. What the release cost the data at hand is
+    computed when it is first asked for: ``per_instance.epsilon`` is the smallest per-instance epsilon that is
+    proved, by a tight profile or by Rényi sums, ``per_instance.proof`` names the proof, ``details`` has
+    further numbers as plain data, such as the epsilon of each cell, and ``statement`` says it in words.
+
+    >>> import numpy as np
+    >>> import ringfence as rf
+    >>> account = rf.release_counts(np.array([120, 3]), suppress_below=30, epsilon=1.0, delta=1e-6).account
+    >>> account.delta, account.per_instance.epsilon <= account.epsilon <= 1.0
+    (1e-06, True)
+    >>> account.to_json()[:13]
+    '{"private": "'
+    """
+
+    promised: PrivacyLoss  # for every dataset
+    delta: float
+    measure: Callable[[], Measured] = field(repr=False)
+    adaptive: bool = False  # whether what was asked may depend on earlier answers
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise checks.missing_attribute("ReleaseAccount", name, _RENAMED)
+
+    @cached_property
+    def promise(self) -> Guarantee:
+        """The claim that holds for every dataset, computed without the data: it may be published."""
+        return self.promised.guarantee(self.delta)
+
+    @property
+    def epsilon(self) -> float:
+        """The epsilon of ordinary differential privacy, for every dataset: it may be published."""
+        return self.promise.epsilon
+
+    @property
+    def replaced(self) -> bool:
+        """Whether neighbours differ in the values of a person, and not in whether the person takes part."""
+        return self.promised.change == REPLACED
+
+    @cached_property
+    def _measured(self) -> Measured:
+        return self.measure()
+
+    @property
+    def cost(self) -> PrivacyLoss:
+        """The promised loss with the Rényi sums for the data at hand."""
+        return self._measured.cost
+
+    @property
+    def details(self) -> Mapping[str, Any]:
+        """Further numbers as plain data."""
+        return self._measured.details
+
+    @cached_property
+    def guarantee(self) -> Guarantee:
+        """The promise with the numbers of the data at hand.
+
+        Guarantee: where the release was ``adaptive``, the Rényi sums prove the ex-post epsilon alone, and the
+        per-instance epsilon is that of every dataset.
+        """
+        claim = self.cost.guarantee(self.delta).with_proofs(*self._measured.proofs)
+        if not self.adaptive:
+            return claim
+        every = self.promise.per_instance
+        own = replace(claim.per_instance, epsilon=every.epsilon, proof=every.proof)
+        return replace(claim, per_instance=own)
+
+    def plus(self, further: PrivacyLoss) -> "ReleaseAccount":
+        """The account of this release and a further Gaussian one, which tight proofs do not know."""
+        return replace(
+            self, promised=self.promised + further, measure=partial(_with_further, self.measure, further)
+        )
+
+    @property
+    def per_instance(self) -> PerInstance:
+        """The numbers that are computed from the data and must not be published."""
+        return self.guarantee.per_instance
+
+    def to_json(self, path: str | Path | None = None, **more: Any) -> Any:
+        """The account as JSON with its checksum, or written to a file for its owner alone: then the path.
+
+        ``more`` is written beside the numbers.
+        """
+        numbers = {**self.guarantee.as_dict(), **self.details, **more}
+        text = with_checksum({"private": _PRIVATE, **numbers, "cost": self.cost.state()})
+        if path is None:
+            return text
+        with replacing(path, mode=OWNER_ALONE) as file:
+            file.write(f"{text}\n".encode())
+        return Path(path)
+
+    @property
+    def statement(self) -> str:
+        """The per-instance numbers in words, one sentence a line, for the owner of the data alone."""
+        own = self.per_instance
+        change = (
+            "the values of any one person replaced" if self.replaced else "it plus or minus any one person"
+        )
+        first = (
+            f"For this dataset, and with {change}, the release is "
+            f"({rounded_up(own.epsilon)}, {self.delta:.3g})-indistinguishable (proved by: {own.proof}). By "
+            f"Rényi sums epsilon is {rounded_up(own.renyi_epsilon)}, and for every dataset it is "
+            f"{rounded_up(self.epsilon)}."
+        )
+        asked = (
+            "What was asked may depend on earlier answers, where the Rényi sums are an estimate: the privacy "
+            f"loss of this run is at most {rounded_up(own.ex_post_epsilon)}, except with probability "
+            f"{self.delta:.3g}."
+        )
+        return "\n".join((first, *([asked] if self.adaptive else ()), *self._measured.sentences))
+
+
+def _with_further(measure: Callable[[], Measured], further: PrivacyLoss) -> Measured:
+    measured = measure()
+    return measured._replace(cost=measured.cost + further, proofs=())
 
 
 @dataclass(frozen=True)

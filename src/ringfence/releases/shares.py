@@ -12,7 +12,7 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.accounting.ledger import Ledger
 from ringfence.noise import Noise
-from ringfence.releases.account import Budget, Measured, ReleaseAccount
+from ringfence.releases.budget import NOISES, Budget, NoiseKind, TableNoise, count_noise
 from ringfence.releases.cells import (
     Cells,
     Domain,
@@ -24,8 +24,7 @@ from ringfence.releases.cells import (
 )
 from ringfence.releases.means import CLEAR, fieller, none_for_nan
 from ringfence.releases.reader import Columns, Rows, make_table, open_rows
-from ringfence.releases.release import Bars, Release, Series, build_statement
-from ringfence.releases.table_noise import NOISES, NoiseKind, TableNoise, count_noise
+from ringfence.releases.release import Bars, Measured, Release, ReleaseAccount, Series, build_statement
 
 _UNITS = 1 << 10  # of counts
 _COLUMNS = ("question", "answer", "share", "low", "high", "people", "suppressed", "standard_error")
@@ -214,6 +213,7 @@ def shares_of(noisy: Tensor, used: TableNoise, least: int, coverage: float) -> d
     A count less its part 1 / answers of the sum has noise that is not correlated with that of the sum, so
     that ``fieller`` tells which shares fit both: share - 1 / answers is their ratio.
 
+    >>> from ringfence.releases.budget import GaussianNoise
     >>> found = shares_of(torch.tensor([[30.0, 70.0]]), GaussianNoise(2.0), 9, 0.95)
     >>> [[round(value, 3) for value in found[name]] for name in ("share", "low", "high", "standard_error")]
     [[0.3, 0.7], [0.269, 0.671], [0.329, 0.731], [0.015, 0.015]]

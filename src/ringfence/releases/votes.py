@@ -10,11 +10,10 @@ from ringfence.accounting.ledger import Ledger
 from ringfence.mechanisms.decision import Decision
 from ringfence.mechanisms.sign import StochasticSign
 from ringfence.noise import Noise
-from ringfence.releases.account import Budget
 from ringfence.releases.ballots import UNCLEAR, NoiseKind, Poll, Votes, read_ballots, votes_ahead
+from ringfence.releases.budget import Budget, count_noise
 from ringfence.releases.reader import kind_of, make_coded_table
 from ringfence.releases.release import Bars, Release, Series, build_statement
-from ringfence.releases.table_noise import count_noise
 
 _MANY = 5  # questions, of which shares tell more than majorities
 _NUMBERS = {"yes": 1, "no": -1}  # answers in an array

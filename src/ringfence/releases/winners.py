@@ -10,7 +10,6 @@ from ringfence.accounting.ledger import Ledger
 from ringfence.mechanisms.decision import Decision
 from ringfence.mechanisms.winner import ConfidentWinner, NoisyWinner
 from ringfence.noise import Noise
-from ringfence.releases.account import Budget, ReleaseAccount
 from ringfence.releases.ballots import (
     NoiseKind,
     Poll,
@@ -20,9 +19,10 @@ from ringfence.releases.ballots import (
     read_votes,
     votes_ahead,
 )
+from ringfence.releases.budget import Budget
 from ringfence.releases.cells import Domain, Missing, checked_at_most
 from ringfence.releases.reader import Columns, kind_of, make_coded_table
-from ringfence.releases.release import Bars, Release, Series, build_statement
+from ringfence.releases.release import Bars, Release, ReleaseAccount, Series, build_statement
 
 _THRESHOLD = 2.0  # the noise of the question whether there is an answer, in units of that of the winner
 

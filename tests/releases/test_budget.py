@@ -9,8 +9,7 @@ import pytest
 import ringfence as rf
 from ringfence.accounting.induction import dominated_epsilon
 from ringfence.accounting.ledger import BudgetExceededError
-from ringfence.releases.account import Budget
-from ringfence.releases.table_noise import GaussianNoise, LaplaceNoise, count_noise, laplace_scale
+from ringfence.releases.budget import Budget, GaussianNoise, LaplaceNoise, count_noise, laplace_scale
 from tests.tensors import float64
 
 

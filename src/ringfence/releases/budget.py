@@ -1,22 +1,29 @@
-"""The noise of the numbers of a table: Gaussian or Laplace, whichever is smaller for the same promise."""
+"""What a release may cost, and the noise of its numbers: Gaussian or Laplace, whichever is smaller."""
 
 import math
 from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from ringfence import checks
 from ringfence.accounting.calibration import smallest_sigma
 from ringfence.accounting.induction import dominated_epsilon
-from ringfence.accounting.privacy_loss import PrivacyLoss
+from ringfence.accounting.ledger import Ledger
+from ringfence.accounting.privacy_loss import PrivacyLoss, delta_left
 from ringfence.mechanisms.base import Mechanism
+from ringfence.mechanisms.decision import Decision
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.mechanisms.laplace import Laplace
 from ringfence.mechanisms.rectified import RectifiedGaussian
-from ringfence.releases.account import Budget, gaussian_loss
+from ringfence.mechanisms.secure import SecureRelease
+from ringfence.noise import CipherDraws, Noise
+
+if TYPE_CHECKING:
+    from ringfence.releases.release import ReleaseAccount
 
 NoiseKind = Literal["auto", "gaussian", "laplace"]
 NOISES = ("auto", "gaussian", "laplace")
@@ -31,6 +38,139 @@ _RATIOS, _KNOTS, _KNOT = 16, 1 << 14, 0.05  # of two scales, at which a tail is 
 _SUMMED = 40.0  # deviations to either side, within which the law of a sum is computed
 _MOST_SUMMED = 1 << 22  # points of that law
 _GAIN = 0.999  # of the scale: less than that is not looked for
+_LARGEST_DELTA = 0.1
+_LARGEST = 2.0**60  # standard deviation of noise, so that what is drawn can be written down
+
+
+def gaussian_loss(mu: float, *, steps: int = 1, numbers: int = 0) -> PrivacyLoss:
+    """The loss, for every dataset, of a Gaussian release of ``numbers`` numbers, or of a function of it.
+
+    ``mu`` is the L2 norm of what one person moves, each number in units of its sigma.
+
+    >>> round(gaussian_loss(0.2).epsilon(1e-5), 2)
+    0.73
+    """
+    zcdp = 0.5 * mu * mu * (1 + 1e-12)  # infinite where a power would raise an error
+    return PrivacyLoss.of_zcdp(zcdp, zcdp, steps=steps).drawn_securely(numbers)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a release may cost, and where its randomness comes from.
+
+    ``multiplier`` is the standard deviation of Gaussian noise for a move of norm 1: given as ``sigma``, or
+    found to meet the target ``epsilon`` at ``delta``, infinite at delta = 0. ``noise`` is seeded in tests
+    alone.
+
+    Guarantee: with a target, noise of the multiplier times the L2 norm of the longest move costs at most
+    ``epsilon`` at ``delta``, for every dataset, whatever is computed from the noisy values.
+
+    >>> round(Budget.checked(1.0, 1e-6).multiplier, 2), Budget.checked(None, 1e-6, sigma=8.0).multiplier
+    (4.22, 8.0)
+    >>> Budget.checked(1.0, 1e-6, sigma=8.0)
+    Traceback (most recent call last):
+    ValueError: epsilon or sigma must be given, and not both, got epsilon=1.0 and sigma=8.0
+    """
+
+    epsilon: float | None
+    delta: float
+    multiplier: float
+    noise: Noise
+    ledger: Ledger | None
+    what: str | None = None  # the name of the ledger's entry, that of the job if left out
+
+    @classmethod
+    def checked(
+        cls,
+        epsilon: Any,
+        delta: Any,
+        sigma: Any = None,
+        seed: Any = None,
+        ledger: Any = None,
+        what: Any = None,
+        *,
+        pure: bool = False,
+    ) -> "Budget":
+        """The budget that the arguments of a job describe, which are refused before anything is charged.
+
+        delta = 0 is possible where the noise may be ``pure``.
+        """
+        if ledger is not None:
+            checks.instance("ledger", ledger, Ledger)
+        if what is not None and not (checks.instance("what", what, str).strip() and ledger is not None):
+            raise ValueError(f"what must be some words, with the ledger whose entry it names, got {what!r}")
+        noise = seed if isinstance(seed, Noise) else Noise(seed)
+        delta = checks.probability_or_zero("delta", delta) if pure else checks.probability("delta", delta)
+        if delta > _LARGEST_DELTA:
+            raise ValueError(
+                f"delta must be at most {_LARGEST_DELTA}, got {delta:g}: with that chance the promise may "
+                "fail, and it should be below 1 / the number of people"
+            )
+        if (epsilon is None) == (sigma is None):
+            raise ValueError(
+                f"epsilon or sigma must be given, and not both, got epsilon={epsilon!r} and sigma={sigma!r}"
+            )
+        if epsilon is None:
+            multiplier = checks.number("sigma", sigma, checks.positive)
+            if multiplier > _LARGEST:
+                raise ValueError(
+                    f"sigma must be at most {_LARGEST:g}, got {sigma!r}: no grid holds such noise"
+                )
+            return cls(None, delta, multiplier, noise, ledger, what)
+        target = checks.number("epsilon", epsilon, checks.positive)
+        if delta == 0:
+            return cls(target, delta, math.inf, noise, ledger, what)
+        exact = delta_left(1, delta, lambda at: target)
+        found = smallest_sigma(
+            lambda sigma: gaussian_loss(1 / sigma).epsilon(exact), target, start=1.0, tolerance=1e-7
+        )
+        # a little more noise than was found: products with norms are rounded, and more numbers are drawn
+        return cls(target, delta, found * (1 + 1e-9), noise, ledger, what)
+
+    def sigma(self, norm: float) -> float:
+        """The noise of every number, where one person moves all of them together by at most ``norm``."""
+        return self.multiplier if self.epsilon is None else self.multiplier * norm
+
+    def charge(self, account: "ReleaseAccount", what: str) -> None:
+        """Charges the ledger, before anything is released; an account over the target raises an error.
+
+        A ledger keeps the cost to the data at hand too, which is computed for it here.
+
+        >>> import numpy as np
+        >>> import ringfence as rf
+        >>> account = rf.release_counts(np.ones(3), sigma=1.0).account
+        >>> Budget.checked(0.5, 1e-6).charge(account, "a table")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        FloatingPointError: the release would cost 4.88..., more than epsilon=0.5
+        """
+        cost = account.epsilon  # an error where there is too little noise for the randomness of a release
+        if self.epsilon is not None and not cost <= self.epsilon:
+            raise FloatingPointError(f"the release would cost {cost!r}, more than epsilon={self.epsilon!r}")
+        if self.ledger is not None:
+            self.ledger.charge(self.what or what, account.cost)
+
+    def draws(
+        self, law: Mechanism | Decision, values: Tensor, what: str, step: float | None = None
+    ) -> CipherDraws:
+        """Random numbers that belong to one release: to what is released, its law and its values.
+
+        Guarantee: two releases with the same seed share no randomness unless law and values are the same, and
+        then the release is the same: the difference of two releases tells nothing that each of them does not.
+
+        >>> import torch
+        >>> from ringfence.mechanisms.gaussian import Gaussian
+        >>> budget, theta = Budget.checked(None, 1e-6, sigma=4.0, seed=7), torch.zeros(3).double()
+        >>> places = [(theta, "votes"), (theta, "votes"), (theta, "counts"), (theta + 1, "votes")]
+        >>> words = [budget.draws(Gaussian(4.0), *place).word() for place in places]
+        >>> words[0] == words[1], len(set(words))
+        (True, 3)
+        """
+        digest = self.noise.digest(values)
+        return self.noise.at("decisions", what, repr(law.state_dict()), repr(step), digest)
+
+    def release(self, law: Mechanism, theta: Tensor, what: str, step: float | None = None) -> Tensor:
+        """Draws a secure release of theta."""
+        return SecureRelease(law, step).draw(theta, self.draws(law, theta, what, step))
 
 
 @dataclass(frozen=True)
