@@ -2,14 +2,17 @@
 
     python -m benchmarks.peers_tables [PUMS.csv]
 
-The first two tables are the standard errors of a count, and of a mean of 1/2 of values between -1 and 1
-(times the number of people), at (epsilon, 1e-6) where one person is in at most m cells. They need no file.
+The first tables are the standard errors of a count, of a sum of values between -1 and 1, and of a mean of 1/2
+of them (times the number of people), and the scale of the Gumbel noise of a median's rank, at (epsilon, 1e-6)
+where one person is in at most m cells. They need no file. Shares have the noise of counts.
 
-    here             ``release_counts`` and ``release_means`` with noise="auto", whole numbers
+    here             the releases with noise="auto"; counts are whole numbers, sums on a fine grid
     OpenDP           discrete Laplace noise (delta = 0) and discrete Gaussian noise as zCDP, calibrated by
-                     ``binary_search_param``; a mean is a sum and a size that share epsilon as well as can be
+                     ``binary_search_param``; a mean is a sum and a size that share epsilon as well as can be;
+                     a median is ``noisy_max`` of ``quantile_score_candidates``, epsilon / m for each cell
     diffprivlib      geometric noise of its ``histogram`` (delta = 0), and ``GaussianAnalytic``, whose numbers
-                     are not whole; its ``mean`` takes the size for public, so it is a sum and a size here too
+                     are not whole; its ``mean`` takes the size for public, so it is a sum and a size here,
+                     too; its ``quantile`` is an exponential mechanism with a sensitivity of 1
 
 With a file of 1,000 persons with age, sex, educ, income and married, the last lines say whom suppression with
 Gaussian noise spares: the shares of people by what their own cell cost them.
@@ -26,14 +29,16 @@ from pandas import DataFrame, read_csv
 
 import ringfence as rf
 from ringfence.numerics.rounding import rounded_up
+from ringfence.releases.ballots import Poll, gumbel_law
 from ringfence.releases.budget import Budget, LaplaceNoise, count_noise
+from ringfence.releases.cells import UNITS
 from ringfence.releases.means import mean_noise
 
 # diffprivlib 0.6.6 does not import its models beside a recent scikit-learn; they are not needed here
 sys.modules.setdefault("diffprivlib.models", types.ModuleType("diffprivlib.models"))
 from diffprivlib.mechanisms import GaussianAnalytic, Geometric  # noqa: E402
 
-opendp.enable_features("contrib")
+opendp.enable_features("contrib", "honest-but-curious")
 DELTA = 1e-6
 PROMISES = [(epsilon, cells) for epsilon in (0.1, 1.0, 4.0) for cells in (1, 4, 16)]
 DOMAIN = {"educ": list(range(1, 17)), "sex": [0, 1], "married": [0, 1]}
@@ -77,6 +82,35 @@ def counts(epsilon: float, cells: int) -> dict[str, float]:
     }
 
 
+def sums(epsilon: float, cells: int) -> dict[str, float]:
+    """Standard errors of a sum of values between -1 and 1."""
+    used, norm = count_noise(Budget.checked(epsilon, DELTA), "auto", cells, UNITS), math.sqrt(cells)
+    analytic = GaussianAnalytic(epsilon=epsilon, delta=DELTA, sensitivity=norm)
+    return {
+        f"here, {used.name}": used.error,
+        "OpenDP Laplace": opendp_laplace(epsilon, cells * UNITS) / UNITS,
+        "OpenDP Gaussian": opendp_gaussian(epsilon, norm),
+        "diffprivlib Laplace": math.sqrt(2) * cells / epsilon,
+        "diffprivlib Gaussian": math.sqrt(analytic.variance(0)),
+    }
+
+
+def medians(epsilon: float, cells: int) -> dict[str, float]:
+    """Scales of the noise of a median's rank, in people."""
+
+    def law(scale: float) -> opendp.Measurement:
+        distances = opendp.symmetric_distance(), list(range(100))
+        scores = opendp.t.make_quantile_score_candidates(INTEGERS, *distances, alpha=0.5)  # two for a person
+        return scores >> opendp.m.then_noisy_max(opendp.max_divergence(), scale)
+
+    poll = Poll(Budget.checked(epsilon, DELTA), "added", cells, False)
+    return {
+        "here, Gumbel": gumbel_law(poll, cells, 1.0).scale,
+        "OpenDP": opendp.binary_search_param(law, d_in=1, d_out=epsilon / cells, T=float) / 2,
+        "diffprivlib": 2 * cells / epsilon,
+    }
+
+
 def means(epsilon: float, cells: int) -> dict[str, float]:
     """Standard errors of a mean of 1/2 of values between -1 and 1, times the number of people."""
     used = mean_noise(Budget.checked(epsilon, DELTA), "auto", cells)
@@ -98,8 +132,8 @@ def means(epsilon: float, cells: int) -> dict[str, float]:
 
 
 def compared() -> None:
-    """Prints a table for counts and one for means; the last column is our error over the best peer's."""
-    for job in (counts, means):
+    """Prints a table for each job; the last column is our error over the best peer's."""
+    for job in (counts, sums, means, medians):
         rows = []
         for epsilon, cells in PROMISES:
             found = job(epsilon, cells)
@@ -116,7 +150,7 @@ def compared() -> None:
             )
         names = ("epsilon", "m", "noise", "here", *(name for name, _ in peers), "over the best peer")
         widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
-        print(f"\nStandard error, {job.__name__}, delta = {DELTA:g}")
+        print(f"\n{job.__doc__} delta = {DELTA:g}")
         for row in (names, *rows):
             print("  ".join(map(str.ljust, row, widths)).rstrip())
 
