@@ -151,6 +151,11 @@ delta not split over the orders
 - (math.log(len(orders)) - math.log(delta))
 + -math.log(delta)
 @ src/ringfence/accounting/conversion.py: accounting/conversion
+a Gaussian epsilon with rounding on the wrong side
+- further = _root_of_delta(mu, delta, ceiling), 1e-12  # rounding is on either side
+-     while gaussian_delta(mu, epsilon) > delta:
++ further = _root_of_delta(mu, delta, ceiling) * (1 - 1e-9), 1e-12
++     while False:
 the sign of log(1 / delta) in an example's epsilon
 - - torch.log(delta * orders) / (orders - 1)
 + + torch.log(delta * orders) / (orders - 1)
@@ -993,6 +998,13 @@ several votes of a person at one query
 + own = own.distinct()
 
 @ src/ringfence/releases/cells.py: releases/cells
+an infinite value is in an open bin
+- ends if dates else (min(max(end, -LARGEST), LARGEST) for end in ends)
++ ends
+what is no number counts as nothing
+- if any(found[number].to_pylist()):
++ if False:
+@ src/ringfence/releases/cells.py: releases/cells
 a person in as many cells as there are
 - filter(own.place < at_most)
 + filter(own.place >= 0)
@@ -1129,6 +1141,9 @@ intervals with Laplace noise as wide as if it had one scale
 + return alone
 
 @ src/ringfence/releases/budget.py: releases/budget
+a person in several cells charged for one of them
+- dominating=(("pure", each, moved),)
++ dominating=(("pure", each, 1),)
 Laplace noise for one cell where a person is in several
 - added = at_most / target * _ROUNDED
 + added = 1 / target * _ROUNDED

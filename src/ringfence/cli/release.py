@@ -325,7 +325,8 @@ def read_data(files: list[str], table: str | None) -> Any:
     """
     is_url = len(files) == 1 and "://" in files[0]
     if is_url != (table is not None):
-        raise ValueError(f"--table must be given with the URL of one engine, got {table!r} and {files}")
+        given = "a URL" if is_url else "names of files"  # a URL may hold a password
+        raise ValueError(f"--table must be given with the URL of one engine, got {table!r} with {given}")
     if table is None:
         return files
     return engine_table(files[0], table)
