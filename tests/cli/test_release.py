@@ -1,5 +1,6 @@
 """``ringfence release``: one command from a CSV file to files that may be published."""
 
+import inspect
 import json
 import sys
 from pathlib import Path
@@ -7,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import ringfence as rf
 from ringfence.cli.app import main
 from ringfence.cli.release import read_domains
+from ringfence.cli.release import release as release_commands
 from ringfence.releases.budget import Budget
 from tests.afresh import written_to
 from tests.forks import forked
@@ -27,6 +30,16 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "1.csv").write_text(HEAD + "".join(north))
     (folder / "2.csv").write_text(HEAD + "".join(south))
     return folder
+
+
+@pytest.mark.parametrize("job", ["counts", "shares", "means", "sums", "quantiles", "votes", "winners"])
+def test_the_shell_has_every_argument_but_two(job: str) -> None:
+    """A seed is for tests, and weights are refused."""
+    (command,) = (one for one in release_commands.registered_commands if one.name == job)
+    assert command.callback is not None
+    _, *arguments = inspect.signature(getattr(rf, f"release_{job}")).parameters
+    missing = {*arguments} - {*inspect.signature(command.callback).parameters}
+    assert missing <= {"seed", "weights"}
 
 
 def test_counts_of_many_files(people: Path, tmp_path: Path) -> None:

@@ -146,6 +146,7 @@ def _option(kind: Any, says: str, read: Callable[..., Any] | None = None) -> Any
 
 
 _Text, _Whole, _Real = str | None, int | None, float | None
+_KIND = Parameter.KEYWORD_ONLY
 _GROUPS = "Groups with a smaller noisy size are not shown; left out: what noise allows."
 # By the name of the argument of a job that an option goes to. Where it is required or has a default, the job
 # says so.
@@ -226,7 +227,6 @@ def command(job: Callable[..., Release], says: str, files: str = _FILES, **own: 
     release.command(job.__name__.removeprefix("release_"))(run)
 
 
-_KIND = Parameter.KEYWORD_ONLY
 _DECIDES: dict[str, Any] = {
     "noise": _option(str, "'gaussian', 'gumbel', or 'auto': the one that decides better."),
     "at_most": _option(_Whole, "How many answers of one person count; else all."),
