@@ -718,6 +718,9 @@ a ledger that was replaced while it was open is charged
 @ src/ringfence/huggingface.py: huggingface
 a Trainer that accumulates batches
 - "gradient_accumulation_steps": ((1,), "each batch is one release"),
+the number of examples read off the rounding of a Trainer's secure mean
+-         if engine.secure:
++         if False:
 a Trainer that forgets its account
 - if resume_from_checkpoint:
 + if False:
@@ -1348,6 +1351,12 @@ a seed that a resumed run forgets was given
 - (*self.assumptions, *state["assumptions"])
 + self.assumptions
 @ src/ringfence/training/engine/run.py: training/secure_run
+the loop's gradients taken where the engine has its own
+-             cotangents = self._own(
++             self._own(
+gradients of single examples taken many at a time in a secure run
+- one_by_one=self.plan.secure)
++ one_by_one=False)
 a batch released twice by a secure run
 - if self.plan.secure:  # a secure batch that is released twice would not be two samples
 + if False:
@@ -1360,6 +1369,17 @@ a batch released twice by a secure engine that goes back
 a step that a full disk makes cost twice
 - if new and self._charged != (step, name):
 + if new:
+@ src/ringfence/training/engine/engine.py: training/secure_run
+the number of examples read off the rounding of a secure mean
+- if secure and loss_reduction == "mean" and loss is None:
++ if False:
+@ src/ringfence/training/assumptions.py: training/assumptions
+a loss that nobody gave is not said to be assumed
+- (LOSS, loops and not loss_given)
++ (LOSS, False)
+passes of a secure run that examples share are not said to be
+- (PASSES, loops and secure and not alone)
++ (PASSES, False)
 @ src/ringfence/training/engine/batches.py: training/engine/engine
 a run of many epochs planned as one step
 - account.step_worst_case(torch.zeros(()).expand(numbers), count=steps)

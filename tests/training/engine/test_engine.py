@@ -16,6 +16,8 @@ import ringfence as rf
 from tests.forks import ended
 from tests.training.engine.runs import CLIP, INPUTS, LABELS, LAW, Run, network, refused
 
+SECURE = {"secure": True, "loss": nn.functional.cross_entropy}
+
 
 def test_settings_are_refused_by_name() -> None:
     with refused("mechanism must be a ringfence mechanism", TypeError):
@@ -125,7 +127,7 @@ def test_a_pass_trains_what_copies_of_the_model_train(sampling: str, clip: rf.Cl
 @pytest.mark.parametrize("secure", [False, True])
 def test_an_engine_has_no_copies(copied: Callable[[Any], Any], secure: bool) -> None:
     """Eight copies drew the same Poisson samples: together they claimed 5.5, where up to 41 was true."""
-    fresh = rf.PrivacyEngine(LAW, CLIP, secure=secure, public_size=60)
+    fresh = rf.PrivacyEngine(LAW, CLIP, secure=secure, public_size=60, loss=nn.functional.cross_entropy)
     run = Run(sampling="poisson", seed=None, secure=secure, public_size=60).train(1)
     for engine in (fresh, run.engine):
         with refused(
@@ -199,9 +201,9 @@ def with_epsilon(epochs: int = 2, epsilon: float = 3.0, **settings: Any) -> rf.P
     "settings",
     [
         {"sampling": "full"},
-        {"sampling": "full", "mechanism": LAW, "clip": CLIP, "secure": True, "public_size": 50},
+        {"sampling": "full", "mechanism": LAW, "clip": CLIP, "public_size": 50, **SECURE},
         # a small target: dp-accounting takes seconds to compose the losses of samples at large ones
-        {"secure": True, "public_size": 64, "mechanism": rf.StochasticSign(7.0), "epsilon": 0.3},
+        {"public_size": 64, "mechanism": rf.StochasticSign(7.0), "epsilon": 0.3, **SECURE},
     ],
     ids=["full", "full, secure", "poisson, secure"],
 )

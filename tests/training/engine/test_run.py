@@ -170,6 +170,38 @@ def test_two_loops_at_once_release_no_sample_twice() -> None:
     assert run.engine.steps == 2
 
 
+WEIGHTS = torch.tensor([1.0, 7.0])
+
+
+@pytest.mark.parametrize("way", ["weights", "mixup"])
+def test_a_mean_that_weights_or_mixes_examples_is_refused_where_the_loss_is_given(way: str) -> None:
+    """CrossEntropyLoss(weight=) divides by the weights of all labels, and mixup has two examples in a row."""
+    weighted = nn.CrossEntropyLoss(weight=WEIGHTS if way == "weights" else None)
+    run = Run(batch_size=60, loss=weighted)
+    ((inputs, labels),) = run.loader
+    if way == "weights":
+        loss = weighted(run.model(inputs), labels)
+    else:
+        outputs = run.model(0.6 * inputs + 0.4 * inputs.flip(0))
+        loss = 0.6 * weighted(outputs, labels) + 0.4 * weighted(outputs, labels.flip(0))
+    loss.backward()
+    with refused(r"neither mixup nor a mean with CrossEntropyLoss\(weight=\)"):
+        run.optimizer.step()
+    assert run.engine.steps == 0
+
+
+def test_a_sum_of_weighted_losses_is_right() -> None:
+    summed = nn.CrossEntropyLoss(weight=WEIGHTS, reduction="sum")
+    run, model = Run(batch_size=60, loss=summed, loss_reduction="sum", clip=rf.Norm(0.5)), network()
+    ((inputs, labels),) = run.loader
+    summed(run.model(inputs), labels).backward()
+    run.optimizer.step()
+    each = summed.weight[labels] * nn.functional.cross_entropy(model(inputs), labels, reduction="none")
+    rows = [torch.autograd.grad(one, list(model.parameters()), retain_graph=True) for one in each]
+    wanted = rf.Norm(0.5)(torch.stack([torch.cat([g.flatten() for g in row]) for row in rows])).sum(dim=0)
+    assert torch.allclose(run.engine.run.theta, wanted, atol=1e-5)
+
+
 def test_the_loader_may_be_looked_through_without_training() -> None:
     run = Run(sampling="poisson", batch_size=12)
     run.model.eval()

@@ -186,6 +186,7 @@ class RunPlan:
     clip: Clip
     sensitivity: Sensitivity
     loss_reduction: str
+    own_loss: bool  # whether gradients are those of the engine's loss, and not of the loop's
     auxiliary_batches: int
     secure: bool
     units: Units
@@ -201,6 +202,7 @@ class RunPlan:
         rounding: float,
         public_size: float | None = None,
         loss_reduction: str = "mean",
+        own_loss: bool = False,
         auxiliary_batches: int = 0,
         secure: bool = False,
         units: Units | None = None,
@@ -208,21 +210,22 @@ class RunPlan:
     ) -> "RunPlan":
         """Returns the plan for the examples of a loader. ``rounding`` is the relative error of one operation.
 
-        A mean loss divides each example's gradient by n: three roundings that another n would make
-        differently, for n examples; where there are several rows to a unit, one more.
+        A mean loss in the loop divides each example's gradient by n: three roundings that another n would
+        make differently, for n examples; where there are several rows to a unit, one more. They are relative
+        to the gradient of each output of each row, and charged relative to their clipped sum.
         """
         loader, rows, batch_size = checked_loader(loader)
         units = (Units() if units is None else units).of(loader.dataset, rows)
         count = units.count
         size = float(checks.positive("public_size", count if public_size is None else public_size))
         sensitivity = Sensitivity.of(clip.sensitivity)
-        if loss_reduction == "mean":
+        if loss_reduction == "mean" and not own_loss:
             roundings = 4 if units.per_unit == 1 else 5
             sensitivity = sensitivity.times(1 + 2 * roundings * largest_batch(batch_size) * rounding)
         if secure:
             sensitivity = secure_sensitivity(sensitivity, count, size)
         batches = Batches(sampling, count, batch_size, size, micro_batch_size)
-        how = (loss_reduction, auxiliary_batches, secure, units)
+        how = (loss_reduction, own_loss, auxiliary_batches, secure, units)
         return cls(loader, batches, mechanism, clip, sensitivity, *how)
 
     def settings(self) -> dict[str, Any]:
@@ -237,6 +240,7 @@ class RunPlan:
             "clip": repr(self.clip),
             "loss_reduction": self.loss_reduction,
             "auxiliary_batches": self.auxiliary_batches,
+            **({"loss": "of the engine"} if self.own_loss else {}),
             **({} if self.units.are_rows else {"rows_per_unit": self.units.per_unit}),
         }
 

@@ -50,13 +50,15 @@ class PrivacyEngine:
     public_size (full), never by the number of examples that happen to be in the batch.
 
     Loss. ``loss_reduction`` says what the loss in your loop does over a batch, "mean" or "sum"; the loss must
-    not mix examples in any other way. ``loss``, the same loss as a function of outputs and targets, is only
-    needed for what follows. With ``fisher_every`` k, the Fisher information loss of the examples in the batch
-    is measured in every k-th step, "spectral" or "trace" as ``fisher_kind`` says. ``auxiliary_batches`` is
-    the number of further Poisson samples that are drawn in each step and never released, to estimate the
-    per-instance cost (``SampledAccountant``); with 0 a sampled step is charged with what holds for every
-    dataset. ``on_step`` receives a ``StepReport`` after each step. ``memory_budget`` is the number of bytes
-    for the gradients of a chunk of examples; None means 1 GiB, or three quarters of what is free on a GPU.
+    not mix examples in any other way. With ``loss``, the same loss as a function of outputs and targets, the
+    engine takes the gradients of each example's own loss itself, and those of your loop are only compared
+    with them. A secure run with a mean needs it, and so does what follows. With ``fisher_every`` k, the
+    Fisher information loss of the examples in the batch is measured in every k-th step, "spectral" or "trace"
+    as ``fisher_kind`` says. ``auxiliary_batches`` is the number of further Poisson samples that are drawn in
+    each step and never released, to estimate the per-instance cost (``SampledAccountant``); with 0 a sampled
+    step is charged with what holds for every dataset. ``on_step`` receives a ``StepReport`` after each step.
+    ``memory_budget`` is the number of bytes for the gradients of a chunk of examples; None means 1 GiB, or
+    three quarters of what is free on a GPU.
 
     Units. With ``augmentations`` K the loader gives K rows of each example, on the model's device, of which
     ``transform`` has changed the inputs: a function of a batch that treats rows apart, such as random crops.
@@ -83,10 +85,9 @@ class PrivacyEngine:
     Guarantee: the parameters depend on the data through the mechanism only, and the sum of each step is
     charged before it is released. What the model computes for an example depends on that example alone, by
     construction, and a pass leaves nothing of its inputs on the model. The set of trained parameters stays as
-    ``make_private`` saw it. That the loss in your loop, and the code that puts batches together, treat
-    examples apart is assumed, and every statement says so; where ``loss`` is given, the gradients of the loss
-    are compared with it in every step. The accounts are those of ``docs/guarantees.md``. An engine serves one
-    run.
+    ``make_private`` saw it. That the code that puts batches together treats examples apart is assumed, and so
+    is it of the loss in your loop unless ``loss`` is given; every statement says so. The accounts are those
+    of ``docs/guarantees.md``. An engine serves one run.
 
     >>> import torch
     >>> from ringfence import Clamp, RectifiedGaussian
@@ -155,6 +156,11 @@ class PrivacyEngine:
             )
         self.micro_batch_size = micro_batch_size
         refuse_secure(secure, "seed", seed, public_size)
+        if secure and loss_reduction == "mean" and loss is None:
+            raise ValueError(
+                "a secure run needs loss, a function of outputs and targets, or loss_reduction 'sum', got a "
+                "mean without loss: the rounding of a mean over a batch tells how many examples are in it"
+            )
         self.mechanism, self.clip = mechanism, clip
         self.sampling, self.public_size, self.loss_reduction = sampling, public_size, loss_reduction
         self.loss, self.auxiliary_batches = loss, auxiliary_batches
@@ -221,6 +227,7 @@ class PrivacyEngine:
             rounding=max((torch.finfo(p.dtype).eps / 2 for p in parameters), default=0.0),
             public_size=self.public_size,
             loss_reduction=self.loss_reduction,
+            own_loss=self.loss is not None,
             auxiliary_batches=self.auxiliary_batches,
             secure=self.secure,
             units=self.units,
@@ -251,6 +258,7 @@ class PrivacyEngine:
             distributed.from_first(value)
         given = {"size_given": self.public_size is not None, "seed_given": self.given_seed is not None}
         given["units_given"] = plan.units.members is not None
+        given["loss_given"], given["alone"] = self.loss is not None, self.memory_budget == 1
         self._run = run = TrainingRun(
             *(plan, gradients, optimizer),
             loss=self.loss,

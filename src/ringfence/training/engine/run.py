@@ -203,8 +203,10 @@ class TrainingRun:
             raise ValueError("optimizer.step() needs a gradient: call loss.backward() first")
         self._refuse_penalties()
         is_mean, count = self.plan.loss_reduction == "mean", len(batch.indices)
-        if is_mean and count > largest_batch(self.plan.batches.batch_size):
-            raise ValueError(f"a mean over {count} examples is not charged for: use loss_reduction='sum'")
+        if is_mean and self.loss is None and count > largest_batch(self.plan.batches.batch_size):
+            raise ValueError(
+                f"a mean over {count} examples is not charged for: give loss, or use loss_reduction='sum'"
+            )
         cotangents = tree_map(
             lambda output: (
                 torch.zeros_like(output)
@@ -214,7 +216,7 @@ class TrainingRun:
             outputs,
         )
         if self.loss is not None and batch.indices:
-            self._observe(batch, values, inputs, tree_map(torch.detach, outputs), cotangents)
+            cotangents = self._own(batch, values, inputs, tree_map(torch.detach, outputs), cotangents)
         dtype = torch.float64 if self.plan.secure else None
         cotangents = tree_map(lambda each: self._of_units(each, len(first_input(inputs))), cotangents)
         with self._seeded(batch, inputs):
@@ -239,22 +241,28 @@ class TrainingRun:
         per_unit = self.plan.units.per_unit
         return cotangents if per_unit == 1 else cotangents / per_unit
 
-    def _observe(self, batch: MicroBatch, values: Any, inputs: Inputs, outputs: Any, cotangents: Any) -> None:
-        """Refuses gradients that are not those of examples apart; notes loss and examples of the step."""
+    def _own(self, batch: MicroBatch, values: Any, inputs: Inputs, outputs: Any, cotangents: Any) -> Tensor:
+        """Returns the cotangents of each example's own loss, in the place of those of the loop.
+
+        Of the number of examples in the batch nothing is in them, not even a rounding. Those of the loop are
+        refused where they are others. Notes loss and examples of the step.
+        """
         assert self.loss is not None
         if not isinstance(outputs, Tensor):
             raise ValueError(f"with loss, the model must return one tensor, got {type(outputs).__name__}")
         targets = _targets(values).to(outputs.device)
-        apart = _cotangents(self.loss, outputs, targets)
+        apart = _cotangents(self.loss, outputs, targets, one_by_one=self.plan.secure)
         if not bool((cotangents - apart).abs().max() <= _LOSS_ROUNDING * apart.abs().max()):
             raise ValueError(
                 "the loss in the loop is not the engine's loss of each example by itself, reduced as "
-                "loss_reduction says: nothing was released. Take a loss that treats examples apart"
+                "loss_reduction says: nothing was released. Take a loss that treats examples apart: neither "
+                "mixup nor a mean with CrossEntropyLoss(weight=) does; the sum of weighted losses does"
             )
         if self.on_step is not None:
             self._losses.append((float(_each_loss(self.loss, outputs, targets).mean()), len(targets)))
         if self.fisher is not None and self.fisher.wants(batch.step):
             self.fisher.keep(batch.indices, inputs, targets)
+        return apart
 
     def _require_due(self, batch: MicroBatch) -> None:
         """Raises a ValueError for a batch that is not the next one.
@@ -629,8 +637,14 @@ def _each_loss(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
     return vmap(lambda output, target: loss(output.unsqueeze(0), target.unsqueeze(0)))(outputs, targets)
 
 
-def _cotangents(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
-    """Returns the gradient of every example's own loss by its output."""
+def _cotangents(loss: Loss, outputs: Tensor, targets: Tensor, one_by_one: bool = False) -> Tensor:
+    """Returns the gradient of every example's own loss by its output.
+
+    Taken ``one_by_one``, that of an example is the same to the bit whoever shares its batch.
+    """
+    if one_by_one:
+        pairs = zip(outputs.split(1), targets.split(1), strict=True)
+        return torch.cat([grad(loss)(output, target) for output, target in pairs])
     result: Tensor = grad(lambda out: _each_loss(loss, out, targets).sum())(outputs)
     return result
 
