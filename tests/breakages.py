@@ -1381,6 +1381,35 @@ passes of a secure run that examples share are not said to be
 - (PASSES, loops and secure and not alone)
 + (PASSES, False)
 @ src/ringfence/training/engine/batches.py: training/engine/engine
+samples that are cut charged as if they were not
+- batches.sampling_rate, cut=batches.cut)
++ batches.sampling_rate)
+more examples than the account of cut samples is about
+- if self.at_most is not None and self.count > self.public_size:
++ if False:
+@ src/ringfence/training/engine/batches.py: training/engine/batches
+a sample beyond its maximum
+- if self.at_most is not None and len(everyone) > self.at_most:
++ if False:
+the first of a sample kept in place of any
+- priorities.argsort()[: self.at_most]
++ torch.arange(len(everyone))[: self.at_most]
+@ src/ringfence/training/assumptions.py: training/engine/engine
+for how many records the account of cut samples holds is not said
+- (CUT.format(most_records or 0), most_records is not None)
++ (CUT.format(most_records or 0), False)
+@ src/ringfence/accounting/subsampling.py: accounting/cut_samples
+a record that takes another's place charged as one that comes
+- (self.sensitivity.times(2), sampling_rate,
++ (self.sensitivity, sampling_rate,
+a cut when there is one record more than the maximum
+- binom.sf(maximum - 1,
++ binom.sf(maximum,
+@ src/ringfence/accounting/conversion.py: accounting/cut_samples
+losses of cut samples that forget the record in another's place
+- losses_of(mu, rate).compute_mixture
++ losses_of(mu / 2, rate).compute_mixture
+@ src/ringfence/training/engine/batches.py: training/engine/engine
 a run of many epochs planned as one step
 - account.step_worst_case(torch.zeros(()).expand(numbers), count=steps)
 + account.step_worst_case(torch.zeros(()).expand(numbers), count=1)

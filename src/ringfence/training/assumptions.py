@@ -35,6 +35,10 @@ UNITS = (
     "A record is a whole unit, such as a person: every sentence above is about one unit and all its rows, as "
     "far as units names the unit of each row rightly."
 )
+CUT = (
+    "Batches are Poisson samples that are cut at a public maximum: every sentence above is about datasets of "
+    "at most {:g} records, and one record more or less."
+)
 SEED = "A seed was given: every sentence above holds only against those who do not know that seed."
 
 FLOATS = (
@@ -76,11 +80,13 @@ def assumptions(
     loops: bool = False,
     loss_given: bool = False,
     alone: bool = False,
+    most_records: float | None = None,
 ) -> tuple[str, ...]:
     """The sentences that apply to a run.
 
     The batches of one that ``loops`` are the user's own, and so is its loss, unless it is given; every unit
-    goes through the model ``alone``, or not. An ``estimator`` may stand in a pipeline or a search.
+    goes through the model ``alone``, or not. Accounts of cut samples hold for ``most_records``. An
+    ``estimator`` may stand in a pipeline or a search.
 
     >>> assumptions(size_given=True, seed_given=False, secure=True)
     ()
@@ -96,6 +102,7 @@ def assumptions(
         (LOSS, loops and not loss_given),
         (PASSES, loops and secure and not alone),
         (UNITS, units_given),
+        (CUT.format(most_records or 0), most_records is not None),
         (SEED, seed_given),
         (FLOATS, not secure),
         (OUTSIDE, estimator),

@@ -47,7 +47,11 @@ class PrivacyEngine:
     "full" takes every example in every step, the loader's batch_size at a time. ``public_size`` is the number
     of examples as far as it is public; where it is None, the dataset's length counts as public, which the
     statement says and a secure run refuses. The released sum is divided by batch_size (poisson) or by
-    public_size (full), never by the number of examples that happen to be in the batch.
+    public_size (full), never by the number of examples that happen to be in the batch. With
+    ``max_batch_size`` a Poisson sample never has more examples: of a larger one, some are drawn by lot. On a
+    GPU all batches then go through the model in one shape. The account pays for it, hardly anything where the
+    maximum is rarely reached (batch_size and four times its square root), and needs ``public_size`` or fewer
+    examples.
 
     Loss. ``loss_reduction`` says what the loss in your loop does over a batch, "mean" or "sum"; the loss must
     not mix examples in any other way. With ``loss``, the same loss as a function of outputs and targets, the
@@ -122,6 +126,7 @@ class PrivacyEngine:
         units: Any = None,
         rows_per_unit: int | None = None,
         micro_batch_size: int | None = None,
+        max_batch_size: int | None = None,
         on_step: Callable[[StepReport], None] | None = None,
         memory_budget: int | None = None,
         cuda_graphs: bool = False,
@@ -131,6 +136,11 @@ class PrivacyEngine:
         checked_mechanism(mechanism)
         if not isinstance(clip, Clip):
             raise TypeError(f"clip must be a ringfence Clip such as Clamp(1e-3), got {clip!r}")
+        if sampling in ("shuffle", "random_allocation", "balls_in_bins"):
+            raise ValueError(
+                f"sampling must be 'poisson' or 'full', got {sampling!r}: no account here gains anything "
+                "from the chance in it. For batches of one size use 'poisson' with max_batch_size"
+            )
         checks.one_of("sampling", sampling, ("poisson", "full"))
         checks.one_of("loss_reduction", loss_reduction, ("mean", "sum"))
         checks.one_of("fisher_kind", fisher_kind, ("spectral", "trace"))
@@ -154,7 +164,14 @@ class PrivacyEngine:
                 f"micro_batch_size must be None with sampling 'full', got {micro_batch_size}: the loader's "
                 "batch_size is the size of its micro-batches"
             )
-        self.micro_batch_size = micro_batch_size
+        if max_batch_size is not None:
+            checks.count("max_batch_size", max_batch_size, at_least=1)
+        if max_batch_size is not None and (sampling == "full" or auxiliary_batches):
+            raise ValueError(
+                f"max_batch_size needs sampling 'poisson' and auxiliary_batches 0, got {sampling!r} and "
+                f"{auxiliary_batches}: of samples that are cut, only what holds for every dataset is proved"
+            )
+        self.micro_batch_size, self.max_batch_size = micro_batch_size, max_batch_size
         refuse_secure(secure, "seed", seed, public_size)
         if secure and loss_reduction == "mean" and loss is None:
             raise ValueError(
@@ -232,6 +249,7 @@ class PrivacyEngine:
             secure=self.secure,
             units=self.units,
             micro_batch_size=self.micro_batch_size,
+            max_batch_size=self.max_batch_size,
         )
         on_gpu = any(parameter.is_cuda for parameter in parameters)
         if self.cuda_graphs and not on_gpu:
@@ -256,8 +274,12 @@ class PrivacyEngine:
             self.mechanism = plan.mechanism
         for value in module.state_dict().values():
             distributed.from_first(value)
-        given = {"size_given": self.public_size is not None, "seed_given": self.given_seed is not None}
+        given: dict[str, Any] = {
+            "size_given": self.public_size is not None,
+            "seed_given": self.given_seed is not None,
+        }
         given["units_given"] = plan.units.members is not None
+        given["most_records"] = None if self.max_batch_size is None else plan.batches.public_size
         given["loss_given"], given["alone"] = self.loss is not None, self.memory_budget == 1
         self._run = run = TrainingRun(
             *(plan, gradients, optimizer),
