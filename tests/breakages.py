@@ -122,6 +122,10 @@ an answer from theta without its warning
 one sampled release calibrated for many
 - account.step_worst_case(self.theta, count=steps)
 + account.step_worst_case(self.theta, count=1)
+@ src/ringfence/accounting/calibration.py: accounting/calibration
+a target that is not spent
+- passing[1] >= (1 - tolerance) * epsilon or
++ True or
 @ src/ringfence/accounting/calibration.py: training/target
 the sigma that fails the target
 -             return passing[0]

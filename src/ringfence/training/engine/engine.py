@@ -214,8 +214,8 @@ class PrivacyEngine:
         ``epochs`` as the loader counts them: public_size / batch_size steps each, rounded up, or one with
         ``sampling`` "full". ``planned_steps`` says how many they are; a run of fewer spends less.
 
-        Guarantee: ``guarantee(target_delta).epsilon`` after that many steps is at most the target, and sigma
-        is at most 0.1 % larger than it needs to be. Further steps cost more.
+        Guarantee: ``guarantee(target_delta).epsilon`` after that many steps is at most the target and at most
+        0.1 % below it, and sigma is at most 0.1 % larger than it needs to be. Further steps cost more.
         """
         target = Target.asked(target_epsilon, target_delta)
         if target is None:
