@@ -1340,6 +1340,17 @@ released before it is charged
 a sum is finite if one of its coordinates is
 - torch.isfinite(theta).all()
 + torch.isfinite(theta).any()
+epsilons of examples that forget releases
+- if self.examples.steps != self.account.steps:
++ if False:
+what examples paid for gradients that were not clipped
+- yield self.plan.clip(rows)
++ yield rows
+dropout drawn anew for what examples paid
+-             with self._seeded(batch, inputs):
+-                 for rows
++             if True:
++                 for rows
 @ src/ringfence/training/engine/run.py: training/isolation
 a gradient of the user's own moves a parameter
 -                 parameter.grad = None  # nothing but the released sum moves a parameter

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from ringfence import checks
 from ringfence.accounting.fisher import InformationNorm
-from ringfence.accounting.guarantee import Guarantee
+from ringfence.accounting.guarantee import EpsilonKind, Guarantee
 from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.subsampling import Account
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
@@ -61,6 +61,8 @@ class PrivacyEngine:
     as ``fisher_kind`` says. ``auxiliary_batches`` is the number of further Poisson samples that are drawn in
     each step and never released, to estimate the per-instance cost (``SampledAccountant``); with 0 a sampled
     step is charged with what holds for every dataset. ``on_step`` receives a ``StepReport`` after each step.
+    With ``track_examples`` and "full", another pass in each step takes the clipped gradient of every example,
+    and ``example_epsilons`` says what each one paid; the inputs of a whole step are held until then.
     ``memory_budget`` is the number of bytes for the gradients of a chunk of examples; None means 1 GiB, or
     three quarters of what is free on a GPU.
 
@@ -127,6 +129,7 @@ class PrivacyEngine:
         rows_per_unit: int | None = None,
         micro_batch_size: int | None = None,
         max_batch_size: int | None = None,
+        track_examples: bool = False,
         on_step: Callable[[StepReport], None] | None = None,
         memory_budget: int | None = None,
         cuda_graphs: bool = False,
@@ -172,6 +175,12 @@ class PrivacyEngine:
                 f"{auxiliary_batches}: of samples that are cut, only what holds for every dataset is proved"
             )
         self.micro_batch_size, self.max_batch_size = micro_batch_size, max_batch_size
+        if checks.flag("track_examples", track_examples) and sampling == "poisson":
+            raise ValueError(
+                "track_examples must be False with sampling 'poisson', got True: what a step costs an "
+                "example depends on its gradient also where it is not drawn, which is unknown. Use 'full'"
+            )
+        self.track_examples = track_examples
         refuse_secure(secure, "seed", seed, public_size)
         if secure and loss_reduction == "mean" and loss is None:
             raise ValueError(
@@ -272,6 +281,8 @@ class PrivacyEngine:
             self.planned_steps = checks.count("steps", steps, at_least=1, at_most=10**7)
             plan = plan.for_target(target, gradients.size, self.planned_steps)
             self.mechanism = plan.mechanism
+        if self.track_examples and distributed.world_size() > 1:
+            raise ValueError("track_examples must be False with several processes, got True")
         for value in module.state_dict().values():
             distributed.from_first(value)
         given: dict[str, Any] = {
@@ -285,6 +296,7 @@ class PrivacyEngine:
             *(plan, gradients, optimizer),
             loss=self.loss,
             fisher=fisher,
+            track_examples=self.track_examples,
             on_step=self.on_step,
             seed=int(distributed.text_from_first(str(self._noise.seed))),
             given_seed=self.given_seed,
@@ -338,6 +350,14 @@ class PrivacyEngine:
         if self.run.fisher is None:
             raise ValueError("fisher_information_loss needs fisher_every and loss to be given to the engine")
         return self.run.fisher.fisher_information_loss()
+
+    def example_epsilons(self, delta: float, kind: EpsilonKind = "ex_post") -> Tensor:
+        """Returns the epsilon of each training example, or unit, in the order of the dataset.
+
+        It is that of an ``ExampleAccountant``, whose ``statement`` says what it means: for this run, and with
+        kind "ex_post" along it. It needs ``track_examples=True``. The numbers are sensitive.
+        """
+        return self.run.example_epsilons(delta, kind)
 
     def save(self, path: str | PathLike[str], **others: Any) -> None:
         """Writes the whole run to one file: model, optimizer, account, sampler and random state.

@@ -17,7 +17,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.data import DataLoader, Dataset
 
 from ringfence import checks
-from ringfence.accounting.guarantee import Guarantee
+from ringfence.accounting.examples import ExampleAccountant
+from ringfence.accounting.guarantee import EpsilonKind, Guarantee
 from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.subsampling import Account
 from ringfence.files.journal import Journal
@@ -83,6 +84,7 @@ class TrainingRun:
         *,
         loss: Loss | None,
         fisher: FisherTracking | None,
+        track_examples: bool,
         on_step: Callable[[StepReport], None] | None,
         seed: int,
         given_seed: int | None,
@@ -97,6 +99,7 @@ class TrainingRun:
         self.steps = 0
         self.theta: Tensor | None = None
         self.account: Account = plan.account()
+        self.examples = ExampleAccountant(plan.mechanism) if track_examples else None
         self.attempt = None if plan.batches.is_full else 0  # which sample a step draws
         self.noise = run_noise(seed, self.settings)
         self.journal: Journal | None = None
@@ -121,6 +124,7 @@ class TrainingRun:
         self._output: tuple[Inputs, Any] | None = None  # what the model made of that batch
         self._real: Tensor | None = None  # which rows of its inputs are real, where some are filled up
         self._before: list[tuple[Tensor | None, int]] = []  # gradients of parameters before the loss
+        self._parts: list[tuple[MicroBatch, Inputs, Any]] = []  # of the step, with cotangents of units
         self._losses: list[tuple[float, int]] = []  # mean loss and number of examples of each micro-batch
         if self.fisher is not None:
             self.fisher.forget()
@@ -219,6 +223,8 @@ class TrainingRun:
             cotangents = self._own(batch, values, inputs, tree_map(torch.detach, outputs), cotangents)
         dtype = torch.float64 if self.plan.secure else None
         cotangents = tree_map(lambda each: self._of_units(each, len(first_input(inputs))), cotangents)
+        if self.examples is not None:
+            self._parts.append((batch, inputs, cotangents))
         with self._seeded(batch, inputs):
             return batch, self.gradients.clipped_sum(inputs, cotangents, self.plan.clip, dtype)
 
@@ -295,6 +301,8 @@ class TrainingRun:
             model, memory = self.gradients.model, self.gradients.memory_budget
             place: dict[str, Any] = {"noise": self.noise, "step": step, "memory": memory}
             self.fisher.measure(model, self.plan.mechanism, self.plan.clip, theta, **place)
+        if self.examples is not None:
+            self.examples.step(theta, self._clipped_gradients())
         for group in self.optimizer.param_groups:
             for parameter in group["params"]:
                 parameter.grad = None  # nothing but the released sum moves a parameter
@@ -306,6 +314,14 @@ class TrainingRun:
             count = sum(number for _, number in losses)
             mean = sum(value * number for value, number in losses) / count if count else None
             self.on_step(StepReport(self.steps, mean, self.guarantee))
+
+    def _clipped_gradients(self) -> Iterator[Tensor]:
+        """Yields what each unit added to the sum of the step, from another pass over its parts."""
+        parts, self._parts = self._parts, []
+        for batch, inputs, cotangents in parts:
+            with self._seeded(batch, inputs):
+                for rows in self.gradients.each(inputs, cotangents):
+                    yield self.plan.clip(rows)
 
     def release(self, step: int, theta: Tensor) -> Tensor:
         """Returns what the mechanism gives for theta, the sum over all processes, after it is charged."""
@@ -365,6 +381,17 @@ class TrainingRun:
         numbers = self.account.steps * self.gradients.size * self.plan.secure
         claim = self.account.privacy_loss().drawn_securely(numbers).guarantee(delta)
         return replace(claim.about(self.plan.units.name), assumptions=self.assumptions)
+
+    def example_epsilons(self, delta: float, kind: EpsilonKind) -> Tensor:
+        """Returns the epsilon of each unit, in the order of the dataset."""
+        if self.examples is None:
+            raise ValueError("example_epsilons needs track_examples=True to be given to the engine")
+        if self.examples.steps != self.account.steps:
+            raise ValueError(
+                f"example_epsilons needs every release, got {self.examples.steps} of {self.account.steps}: "
+                "others were made after a save or without track_examples, and never again"
+            )
+        return self.examples.epsilons(delta, kind)
 
     def planned_cost(self, steps: int) -> PrivacyLoss:
         """Returns what this number of further steps will cost, whatever the data."""
@@ -457,6 +484,7 @@ class TrainingRun:
                 "model": dict(self.gradients.model.state_dict()),
                 "optimizer": self.optimizer.state_dict(),
                 "others": {name: dict(other.state_dict()) for name, other in others.items()},
+                "examples": None if self.examples is None else self.examples.state_dict(),
                 "fisher": {} if self.fisher is None else self.fisher.state_dict(),
                 "random": {  # torch's global generators, which the user's own code may draw from
                     "cpu": torch.get_rng_state(),
@@ -475,6 +503,8 @@ class TrainingRun:
             other.load_state_dict(objects["others"][name])
         if self.fisher is not None:
             self.fisher.load_state_dict(objects["fisher"])
+        if self.examples is not None and objects.get("examples") is not None:
+            self.examples = ExampleAccountant.from_state_dict(objects["examples"])
         random = objects["random"]
         torch.set_rng_state(random["cpu"])
         if random["cuda"] and len(random["cuda"]) == torch.cuda.device_count():
