@@ -80,7 +80,8 @@ class PrivacyEngine:
     With ``secure`` and with ``Scale`` the gradient of every example is formed. Where vmap cannot run a model,
     each example goes through a copy of it; ``fallback_reason`` says why. With ``cuda_graphs`` a GPU repeats
     the passes from a recording of the second one, which saves the work of Python: what the model decides
-    there, such as a rate of dropout that falls from step to step, is then decided once.
+    there, such as a rate of dropout that falls from step to step, is then decided once. "auto" does so where
+    it can, and ``not_recorded_because`` says why not.
 
     Randomness. ``seed`` None takes 256 bits from the operating system; those who know the seed know the
     noise. With ``secure``, batches and noise come from fresh cryptographic streams and releases lie on a
@@ -132,7 +133,7 @@ class PrivacyEngine:
         track_examples: bool = False,
         on_step: Callable[[StepReport], None] | None = None,
         memory_budget: int | None = None,
-        cuda_graphs: bool = False,
+        cuda_graphs: bool | Literal["auto"] = False,
         seed: int | None = None,
         secure: bool = False,
     ) -> None:
@@ -192,11 +193,11 @@ class PrivacyEngine:
         self.loss, self.auxiliary_batches = loss, auxiliary_batches
         self.fisher_every, self.fisher_kind = fisher_every, fisher_kind
         self.on_step, self.memory_budget = on_step, memory_budget
-        self.cuda_graphs = checks.flag("cuda_graphs", cuda_graphs)
-        if cuda_graphs and (secure or clip.looks_at == "all"):
+        self.cuda_graphs, self.secure = cuda_graphs, secure
+        if cuda_graphs != "auto" and checks.flag("cuda_graphs", cuda_graphs) and self._forms_gradients:
             raise ValueError("cuda_graphs must be False with secure or Scale, got True")
         self.given_seed = None if seed is None else checks.seed(seed)
-        self._noise, self.secure = Noise(seed), secure
+        self._noise = Noise(seed)
         self._run: TrainingRun | None = None
         self.planned_steps: int | None = None  # after how many steps the target is spent
 
@@ -261,9 +262,10 @@ class PrivacyEngine:
             max_batch_size=self.max_batch_size,
         )
         on_gpu = any(parameter.is_cuda for parameter in parameters)
-        if self.cuda_graphs and not on_gpu:
+        if self.cuda_graphs is True and not on_gpu:
             raise ValueError("cuda_graphs needs a model on a GPU: move it there before make_private")
-        kind = RecordedGradients if self.cuda_graphs else ExampleGradients
+        records = self.cuda_graphs and on_gpu and not self._forms_gradients
+        kind = RecordedGradients if records else ExampleGradients
         # on a GPU in passes of one shape
         per_unit = plan.units.per_unit
         gradients = kind(
@@ -326,6 +328,20 @@ class PrivacyEngine:
     def fallback_reason(self) -> str | None:
         """Why examples go through copies of the model, as of the first batch; None if they do not."""
         return self.run.gradients.fallback_reason
+
+    @property
+    def not_recorded_because(self) -> str | None:
+        """Why a GPU did not repeat the last pass from a recording; None if it did, or is about to."""
+        if isinstance(self.run.gradients, RecordedGradients):
+            return self.run.gradients.not_recorded_because
+        if not self.cuda_graphs:
+            return "cuda_graphs is False"
+        formed = "the gradient of every example is formed, with secure and with Scale"
+        return formed if self._forms_gradients else "the model is not on a GPU"
+
+    @property
+    def _forms_gradients(self) -> bool:
+        return self.secure or self.clip.looks_at == "all"
 
     @property
     def slower_layers(self) -> dict[str, str]:
