@@ -32,6 +32,7 @@ from ringfence.training.engine.run import (
 from ringfence.training.engine.units import Transform, Units
 from ringfence.training.information import FisherTracking
 from ringfence.training.jacobian import Loss
+from ringfence.training.layout import Layout, layout_of
 from ringfence.training.per_example.gradients import ExampleGradients
 from ringfence.training.per_example.layers import refuse_layers, refuse_random_layers
 from ringfence.training.per_example.recording import RecordedGradients
@@ -51,7 +52,8 @@ class PrivacyEngine:
     ``max_batch_size`` a Poisson sample never has more examples: of a larger one, some are drawn by lot. On a
     GPU all batches then go through the model in one shape. The account pays for it, hardly anything where the
     maximum is rarely reached (batch_size and four times its square root), and needs ``public_size`` or fewer
-    examples.
+    examples. Where several processes train, the loader's batch_size is that of each, and batch_size here that
+    times their number, as ``max_batch_size`` is; every process loads all data, and takes its share of a step.
 
     Loss. ``loss_reduction`` says what the loss in your loop does over a batch, "mean" or "sum"; the loss must
     not mix examples in any other way. With ``loss``, the same loss as a function of outputs and targets, the
@@ -247,6 +249,7 @@ class PrivacyEngine:
         if self._run is not None:
             raise ValueError("this engine already serves a run: make another for another model")
         module = _unwrapped(model)
+        layout = layout_of(module)
         parameters = list(module.parameters())
         plan = RunPlan.of(
             *(loader, self.mechanism, self.clip),
@@ -264,14 +267,19 @@ class PrivacyEngine:
         on_gpu = any(parameter.is_cuda for parameter in parameters)
         if self.cuda_graphs is True and not on_gpu:
             raise ValueError("cuda_graphs needs a model on a GPU: move it there before make_private")
-        records = self.cuda_graphs and on_gpu and not self._forms_gradients
+        records = self.cuda_graphs and on_gpu and not self._forms_gradients and not layout.settings
         kind = RecordedGradients if records else ExampleGradients
         # on a GPU in passes of one shape
         per_unit = plan.units.per_unit
-        gradients = kind(
-            module, self.memory_budget, plan.batches.rows * per_unit if on_gpu else None, per_unit
-        )
-        _check(gradients, optimizer, self.mechanism)
+        rows = plan.batches.rows * per_unit if on_gpu else None
+        gradients = kind(module, self.memory_budget, rows, per_unit, moving=bool(layout.settings))
+        with layout.gathered():
+            _check(gradients, layout, optimizer, self.mechanism)
+        if layout.settings and (self.fisher_every or self.auxiliary_batches or self.cuda_graphs is True):
+            raise ValueError(
+                "fisher_every, auxiliary_batches and cuda_graphs must be 0 with a sharded model, got "
+                f"{self.fisher_every}, {self.auxiliary_batches} and {self.cuda_graphs}"
+            )
         fisher = None
         if self.loss is not None and self.fisher_every:
             refuse_random_layers(module)
@@ -285,8 +293,7 @@ class PrivacyEngine:
             self.mechanism = plan.mechanism
         if self.track_examples and distributed.world_size() > 1:
             raise ValueError("track_examples must be False with several processes, got True")
-        for value in module.state_dict().values():
-            distributed.from_first(value)
+        layout.begin()
         given: dict[str, Any] = {
             "size_given": self.public_size is not None,
             "seed_given": self.given_seed is not None,
@@ -295,7 +302,7 @@ class PrivacyEngine:
         given["most_records"] = None if self.max_batch_size is None else plan.batches.public_size
         given["loss_given"], given["alone"] = self.loss is not None, self.memory_budget == 1
         self._run = run = TrainingRun(
-            *(plan, gradients, optimizer),
+            *(plan, gradients, optimizer, layout),
             loss=self.loss,
             fisher=fisher,
             track_examples=self.track_examples,
@@ -337,7 +344,7 @@ class PrivacyEngine:
         if not self.cuda_graphs:
             return "cuda_graphs is False"
         formed = "the gradient of every example is formed, with secure and with Scale"
-        return formed if self._forms_gradients else "the model is not on a GPU"
+        return formed if self._forms_gradients else "the model is not on a GPU, or is sharded"
 
     @property
     def _forms_gradients(self) -> bool:
@@ -457,7 +464,7 @@ def _unwrapped(model: nn.Module) -> nn.Module:
     return _unwrapped(inside) if isinstance(inside, nn.Module) else model
 
 
-def _check(gradients: ExampleGradients, optimizer: Optimizer, mechanism: Mechanism) -> None:
+def _check(gradients: ExampleGradients, layout: Layout, optimizer: Optimizer, mechanism: Mechanism) -> None:
     """Raises an error that names what cannot be trained privately in the model or with the optimizer."""
     refuse_layers(gradients.model)
     parameters = gradients.parameters
@@ -475,7 +482,7 @@ def _check(gradients: ExampleGradients, optimizer: Optimizer, mechanism: Mechani
         )
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"optimizer must be a torch optimizer, got {type(optimizer).__name__}")
-    names = {id(p): name for name, p in parameters.items()}
+    names = {id(p): name for name, p in layout.trained.items()}
     held = {id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad}
     missing = [name for key, name in names.items() if key not in held]
     if missing:
@@ -484,10 +491,10 @@ def _check(gradients: ExampleGradients, optimizer: Optimizer, mechanism: Mechani
         )
     if held - set(names):
         raise ValueError(f"optimizer holds {len(held - set(names))} parameters that are not the model's")
-    theta = torch.zeros(gradients.size, dtype=dtype, device=device)
+    theta = torch.zeros(1 if layout.settings else gradients.size, dtype=dtype, device=device)
     shape = mechanism.fisher_information(theta).shape
     if shape != theta.shape:
         raise ValueError(
-            f"mechanism must fit the model's {theta.numel()} trained parameters as one vector, "
-            f"its own shape is {list(shape)}"
+            f"mechanism must fit the model's {gradients.size} trained parameters as one vector, and a "
+            f"sharded model's by single numbers; its own shape is {list(shape)}"
         )
