@@ -29,7 +29,7 @@ def test_settings_are_refused_by_name() -> None:
         rf.PrivacyEngine(LAW, rf.Clamp(0))
     with refused(r"sampling must be one of \['full', 'poisson'\], got 'all'"):
         rf.PrivacyEngine(LAW, CLIP, sampling="all")
-    with refused("got 'shuffle': no account here gains .* use 'poisson' with max_batch_size"):
+    with refused("got 'shuffle': batches in which .* use 'poisson' with max_batch_size"):
         rf.PrivacyEngine(LAW, CLIP, sampling="shuffle")
     with refused("auxiliary_batches must be 0, or at least 2"):
         rf.PrivacyEngine(LAW, CLIP, sampling="full", auxiliary_batches=9, loss=nn.functional.mse_loss)

@@ -144,8 +144,8 @@ class PrivacyEngine:
             raise TypeError(f"clip must be a ringfence Clip such as Clamp(1e-3), got {clip!r}")
         if sampling in ("shuffle", "random_allocation", "balls_in_bins"):
             raise ValueError(
-                f"sampling must be 'poisson' or 'full', got {sampling!r}: no account here gains anything "
-                "from the chance in it. For batches of one size use 'poisson' with max_batch_size"
+                f"sampling must be 'poisson' or 'full', got {sampling!r}: batches in which every example "
+                "comes once are not drawn here. For batches of one size use 'poisson' with max_batch_size"
             )
         checks.one_of("sampling", sampling, ("poisson", "full"))
         checks.one_of("loss_reduction", loss_reduction, ("mean", "sum"))
