@@ -224,7 +224,7 @@ def test_what_holds_for_every_dataset_is_computed_once_for_a_shape(monkeypatch: 
 def test_how_an_epsilon_was_proved_is_said() -> None:
     for rate, proof in (
         (1.0, "Gaussian, exactly"),
-        (0.1, "Gaussian on Poisson samples, by privacy loss dist"),
+        (0.1, "Gaussian on random batches, by privacy loss dist"),
     ):
         account = rf.SampledAccountant(rf.Gaussian(1.0), 1.0, rate)
         account.step_worst_case([0.0], count=20)
