@@ -975,6 +975,18 @@ as many answers of a person as were given
 a published epsilon that is not paid for
 - publishing_loss(found.publishing_zcdp, account
 + publishing_loss(0 * found.publishing_zcdp, account
+@ src/ringfence/releases/ballots.py: releases/votes
+Gumbel noise found for voters who are added, where they are replaced
+- poll.neighbours, poll.at_most, steps=queries)
++ "added", poll.at_most, steps=queries)
+@ src/ringfence/releases/ballots.py: releases/votes
+Gumbel noise found for one query
+- budget, charged = poll.budget, poll.at_most or queries
++ budget, charged = poll.budget, 1
+@ src/ringfence/releases/ballots.py: releases/votes releases/winners
+the worse noise
+- or leads[0] < leads[1] else
++ or leads[0] > leads[1] else
 @ src/ringfence/releases/ballots.py: releases/engines
 several votes of a person at one query
 - own = bounded(rows, own, cells.count, 1, each=("person", "query"))
