@@ -105,11 +105,11 @@ class PrivacyCallback(Callback):
             epochs=trainer.max_epochs if trainer.max_steps == -1 and trainer.max_epochs != -1 else None,
         )
 
-        def forward(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
             self._called, private.training = True, module.training
             return private(*args, **kwargs)
 
-        network.__class__ = type(kind.__name__, (kind,), {"forward": forward})
+        network.__class__ = type(kind.__name__, (kind,), {"__call__": call, "forward": call})
         source.instance, source.name = loader, ""
         self._undo = [
             lambda: setattr(network, "__class__", kind),
