@@ -75,6 +75,13 @@ def message(call: Callable[[], object]) -> str:
     return "nothing was refused"
 
 
+def by_columns(name: str, module: nn.Module, mesh: Any) -> None:
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    for own, value in list(module.named_parameters()):
+        setattr(module, own, nn.Parameter(distribute_tensor(value.detach(), mesh, [Shard(0)])))
+
+
 def refusals() -> dict[str, str]:
     """What is said where a model is sharded in another way, or an engine asks for what is not there."""
     from torch.distributed import init_device_mesh
@@ -86,7 +93,9 @@ def refusals() -> dict[str, str]:
     fully_shard(part[0])
     fully_shard(other, mesh=mesh)
     fully_shard(half, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))
-    distribute_module(spread, init_device_mesh("cpu", (2,)))
+    line = init_device_mesh("cpu", (2,))
+    distribute_module(spread, line)
+    columns = distribute_module(nn.Linear(18, 2), line, by_columns)
     loss = nn.functional.cross_entropy
     penalised = Run(sharded(), mechanism=LOUD, batch_size=60)
     inputs, labels = next(iter(penalised.loader))
@@ -99,6 +108,7 @@ def refusals() -> dict[str, str]:
         "half precision": message(lambda: Run(half)),
         "flat": message(lambda: Run(FullyShardedDataParallel(flat, device_id=torch.device("cpu")))),
         "no fully_shard": message(lambda: Run(spread)),
+        "columns": message(lambda: Run(columns)),
         "fisher": message(lambda: Run(sharded(), loss=loss, fisher_every=1)),
         "a law of many": message(lambda: Run(sharded(), mechanism=rf.Gaussian(torch.ones(390)))),
         "a penalty": message(penalised.optimizer.step),
@@ -228,7 +238,8 @@ def test_what_is_sharded_otherwise_is_refused_by_name(both: list[dict[str, Any]]
         "another mesh": "must be sharded by fully_shard over all 2 processes, got",
         "half precision": "model must be float32 or float64, got torch.bfloat16",
         "flat": "model must not have layers in FullyShardedDataParallel",
-        "no fully_shard": "must lie on cpu as a shard of fully_shard",
+        "no fully_shard": "must be sharded by fully_shard over all 2 processes, got R",
+        "columns": "must lie on cpu as a shard of fully_shard, got DTensor",
         "fisher": "must be 0 with a sharded model, got 1, 0 and False",
         "a law of many": "its own shape is [390]; a sharded model takes single numbers",
         "a file": "was written with shards 2, this engine has None",
