@@ -49,9 +49,8 @@ class PrivacyEngine:
     of examples as far as it is public; where it is None, the dataset's length counts as public, which the
     statement says and a secure run refuses. The released sum is divided by batch_size (poisson) or by
     public_size (full), never by the number of examples that happen to be in the batch. Where several
-    processes train, with the model in DistributedDataParallel or after ``fully_shard``, the loader's
-    batch_size is that of each, and batch_size here that times their number; every process loads all data, and
-    takes its share of a step.
+    processes train, the loader's batch_size is that of each, and batch_size here that times their number;
+    every process loads all data, and takes its share of a step.
 
     Loss. ``loss_reduction`` says what the loss in your loop does over a batch, "mean" or "sum"; the loss must
     not mix examples in any other way. ``loss``, the same loss as a function of outputs and targets, is only
