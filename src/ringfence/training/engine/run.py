@@ -252,8 +252,8 @@ class TrainingRun:
     def _own(self, batch: MicroBatch, values: Any, inputs: Inputs, outputs: Any, cotangents: Any) -> Tensor:
         """Returns the cotangents of each example's own loss, in the place of those of the loop.
 
-        Of the number of examples in the batch nothing is in them, not even a rounding. Those of the loop are
-        refused where they are others. Notes loss and examples of the step.
+        None was divided by the number of examples in the batch, and those of a secure run have no rounding
+        that depends on it. The loop's are refused where they are others. Notes loss and examples of the step.
         """
         assert self.loss is not None
         if not isinstance(outputs, Tensor):
