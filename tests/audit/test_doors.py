@@ -133,7 +133,10 @@ def test_a_training_run_keeps_its_claim_and_less_noise_is_seen() -> None:
 
 def test_what_training_cannot_be_audited_on_is_refused() -> None:
     inputs, labels = torch.zeros(4, 2), torch.zeros(4).long()
-    for data, said in (((inputs.long(), labels), "float inputs"), ((inputs - 1e6, labels), "inputs must be")):
+    for data, said in (
+        ((inputs.long(), labels), "float32 or float64"),
+        ((inputs - 1e6, labels), "inputs must be"),
+    ):
         with pytest.raises(ValueError, match=said):
             rf.audit_training(lambda: nn.Linear(2, 2), lambda *_: None, data, delta=1e-5)
     with pytest.raises(ValueError, match="train must return the model"):

@@ -9,14 +9,14 @@ from scipy.stats import binom, norm
 import ringfence as rf
 from ringfence.accounting.conversion import gaussian_epsilon
 from ringfence.auditing.bounds import (
-    OneRun,
     approximate_blowup,
     epsilon_lower_bound,
     gaussian_blowup,
     largest_refuted,
+    one_run_bounds,
     one_run_p_value,
     one_run_refutes,
-    rate_bounds,
+    rate_at_least,
 )
 from ringfence.auditing.result import observed_rate
 from tests.audit.result import AuditResult
@@ -24,7 +24,7 @@ from tests.audit.result import AuditResult
 
 @pytest.mark.parametrize("hits", [0, 1, 7, 20])
 def test_rates_are_those_at_which_the_count_becomes_unlikely(hits: int) -> None:
-    lower, upper = (float(end[hits]) for end in rate_bounds(20, 0.01))
+    lower, upper = float(rate_at_least(hits, 20, 0.01)), 1 - float(rate_at_least(20 - hits, 20, 0.01))
     assert lower == 0 or binom.sf(hits - 1, 20, lower) == pytest.approx(0.01)
     assert upper == 1 or binom.cdf(hits, 20, upper) == pytest.approx(0.01)
 
@@ -144,10 +144,9 @@ def test_one_run_is_above_the_truth_no_more_often_than_it_says(kind: str) -> Non
         coins = rng.random(300) < 0.5
         lies = rng.random(300) < 1 / (1 + math.e)
         scores = (coins ^ lies).astype(float) if kind == "response" else rng.normal(size=300) + 0.5 * coins
-        run = OneRun.of(scores[coins], scores[~coins], rng)
-        above += run.epsilon(delta, 0.2) > truth
-        above += run.by_binomial(delta, 0.2) > truth
-        mu_above += kind == "normal" and run.mu(0.2) > 0.5
+        *epsilons, mu = one_run_bounds(scores[coins], scores[~coins], delta, 0.2, rng)
+        above += sum(epsilon > truth for epsilon in epsilons)
+        mu_above += kind == "normal" and mu > 0.5
     assert above <= 2 * 20
     assert mu_above <= 20
 

@@ -45,12 +45,10 @@ class WithCanaries(nn.Module):
         first = inputs.flatten(1)[:, 0]
         marked = first < _MARK / 2
         numbers = torch.where(marked, (_MARK - first).round(), self.pushes.num_embeddings - 1).long()
-        shape = (-1, *[1] * (inputs.dim() - 1))
-        logits = self.model(torch.where(marked.view(shape), 0.0, inputs))
+        logits = self.model(torch.where(_like(marked, inputs), 0.0, inputs))
         pushed = self.pushes(numbers)
-        flat = torch.zeros_like(logits)
         # 0 whatever the parameter has become, so that the gradient is the same at every step
-        moving = torch.cat((_PUSH * (pushed - pushed.detach()), flat[:, 1:]), dim=1)
+        moving = nn.functional.pad(_PUSH * (pushed - pushed.detach()), (0, logits.shape[1] - 1))
         return torch.where(marked.unsqueeze(1), moving, logits)
 
 
@@ -86,10 +84,10 @@ def audit_training(
     True
     """
     inputs, labels = data
-    checks.count("canaries", canaries, at_least=20, at_most=_MOST)
-    if not inputs.is_floating_point() or inputs.dim() < 2 or len(inputs) != len(labels):
+    checks.count("canaries", canaries, at_least=50, at_most=_MOST)
+    if inputs.dtype not in (torch.float32, torch.float64) or inputs.dim() < 2 or len(inputs) != len(labels):
         raise ValueError(
-            "data must be a pair of float inputs (examples, ...) and as many labels, "
+            "data must be a pair of float32 or float64 inputs (examples, ...) and as many labels, "
             f"got {inputs.dtype} {list(inputs.shape)} and {list(labels.shape)}"
         )
     if not float(inputs.flatten(1)[:, 0].amin()) > _MARK / 2:
@@ -97,21 +95,20 @@ def audit_training(
     generator = torch.Generator().manual_seed(Noise(checks.seed(seed)).torch_seed("canaries"))
     inside = torch.randint(2, (canaries,), generator=generator).bool()
     numbers = inside.nonzero().flatten()
-    marks = (_MARK - numbers.to(inputs.dtype)).view(-1, *[1] * (inputs.dim() - 1))
-    dataset = TensorDataset(
-        torch.cat((inputs, marks.expand(-1, *inputs.shape[1:]))),
-        torch.cat((labels, torch.zeros(len(numbers), dtype=labels.dtype))),
-    )
+    marked = inputs.new_zeros(len(numbers), *inputs.shape[1:]) + _like(_MARK - numbers, inputs)
+    dataset = TensorDataset(torch.cat((inputs, marked)), torch.cat((labels, labels.new_zeros(len(numbers)))))
     model = WithCanaries(make_model(), canaries)
     trained = train(model, dataset)
-    pushes = model.pushes if trained is None else _pushes(trained)
-    scores = pushes.weight.detach().double().cpu().flatten()[:-1].numpy()
+    inner = (model if trained is None else trained).modules()  # what train returns may wrap the model
+    model = next((module for module in inner if isinstance(module, WithCanaries)), None)
+    if model is None:
+        raise ValueError(f"train must return the model that it was given, got a {type(trained).__name__}")
+    scores = model.pushes.weight.detach().double().cpu().flatten()[:-1].numpy()
     if np.isnan(scores).any():
         raise FloatingPointError("the trained model has NaN parameters: the training diverged")
-    found = inside.numpy()
     return audit_scores(
-        scores[found],
-        scores[~found],
+        scores[inside.numpy()],
+        scores[~inside.numpy()],
         delta=delta,
         significance=significance,
         claim=claim,
@@ -120,9 +117,6 @@ def audit_training(
     )
 
 
-def _pushes(trained: nn.Module) -> nn.Embedding:
-    """The canaries' parameters of what ``train`` returned, which may wrap the model."""
-    for module in trained.modules():
-        if isinstance(module, WithCanaries):
-            return module.pushes
-    raise ValueError(f"train must return the model that it was given, got a {type(trained).__name__}")
+def _like(values: Tensor, inputs: Tensor) -> Tensor:
+    """One value per example, which broadcasts over it."""
+    return values.view(-1, *[1] * (inputs.dim() - 1))

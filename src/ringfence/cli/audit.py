@@ -1,6 +1,9 @@
 """``ringfence audit``: a lower bound of epsilon from scores, or from a function on two datasets."""
 
+import csv
+import importlib
 import json
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -39,19 +42,30 @@ def audit(
     A function: ringfence audit module:function --data a.npy --neighbour b.npy --claim 1,1e-6
     """
     claimed = None if claim is None else numbers("--claim", claim, (2,), "EPSILON,DELTA, such as 1,1e-6")
+    given: dict[str, Any] = {} if significance is None else {"significance": significance}
     if target.endswith(".csv"):
-        if delta is None and claimed is None:
-            raise ValueError("--delta or --claim must be given: epsilon is bounded at a delta")
+        from ringfence.auditing.scores import audit_scores
+
         if data is not None or neighbour is not None:
             raise ValueError("--data and --neighbour are for a function, module:function")
-        chance = 0.05 if significance is None else significance
-        found = _of_scores(Path(target), delta, claimed, chance, independent)
+        if claimed is not None and delta not in (None, claimed[1]):
+            raise ValueError(f"--delta must be that of the claim, {claimed[1]:g}, got {delta:g}")
+        if claimed is not None:
+            given["claim"], delta = claimed
+        if delta is None:
+            raise ValueError("--delta or --claim must be given: epsilon is bounded at a delta")
+        sides = _scores(Path(target))
+        found = audit_scores(*sides, delta=delta, independent=independent, what=Path(target).name, **given)
     else:
+        from ringfence.auditing.function import audit as audit_function
+
         if claimed is None or data is None or neighbour is None:
             raise ValueError("--claim, --data and --neighbour must be given for a function, module:function")
+        if delta is not None or independent:
+            raise ValueError("--delta and --independent are for scores: a claim has its own delta")
+        function, both = _function(target), map(_array, (data, neighbour))
         with busy("Drawing", quiet=as_json):
-            chance = 0.001 if significance is None else significance
-            found = _of_function(target, data, neighbour, claimed, draws, chance)
+            found = audit_function(function, *both, claim=(claimed[0], claimed[1]), draws=draws, **given)
     files = [] if out is None else list(map(str, found.save(out)))
     if as_json:
         typer.echo(json.dumps({**found.as_dict(), "files": files}))
@@ -60,44 +74,20 @@ def audit(
     raise typer.Exit(int(found.refuted))
 
 
-def _of_scores(
-    path: Path, delta: float | None, claim: list[float] | None, significance: float, independent: bool
-) -> Any:
-    import csv
-
-    from ringfence.auditing.scores import audit_scores
-
-    if claim is not None and delta not in (None, claim[1]):
-        raise ValueError(f"--delta must be that of the claim, {claim[1]:g}, got {delta:g}")
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
+def _scores(path: Path) -> tuple[list[float], list[float]]:
     sides: dict[str, list[float]] = {"1": [], "0": []}
-    for line, row in enumerate(rows, 2):
-        try:
-            sides[row["in"].strip()].append(float(row["score"]))
-        except (KeyError, ValueError, TypeError, AttributeError):
-            raise ValueError(
-                f"{path}, line {line}: needs a number in column score, and 1 or 0 in column in, got {row}"
-            ) from None
-    return audit_scores(
-        sides["1"],
-        sides["0"],
-        delta=claim[1] if claim else delta,  # type: ignore[arg-type]
-        claim=claim[0] if claim else None,
-        significance=significance,
-        independent=independent,
-        what=path.name,
-    )
+    with path.open(encoding="utf-8", newline="") as file:
+        for line, row in enumerate(csv.DictReader(file), 2):
+            try:
+                sides[row["in"].strip()].append(float(row["score"]))
+            except (KeyError, ValueError, TypeError, AttributeError):
+                raise ValueError(
+                    f"{path}, line {line}: needs a number in column score, and 1 or 0 in column in, got {row}"
+                ) from None
+    return sides["1"], sides["0"]
 
 
-def _of_function(
-    target: str, data: Path, neighbour: Path, claim: list[float], draws: int, significance: float
-) -> Any:
-    import importlib
-    import sys
-
-    from ringfence.auditing.function import audit
-
+def _function(target: str) -> Any:
     module, _, name = target.partition(":")
     if not name:
         raise ValueError(f"the target must be a .csv file of scores or module:function, got {target!r}")
@@ -105,8 +95,7 @@ def _of_function(
     function = getattr(importlib.import_module(module), name, None)
     if function is None:
         raise ValueError(f"{module} has no function {name!r}")
-    both = (_array(path) for path in (data, neighbour))
-    return audit(function, *both, claim=(claim[0], claim[1]), draws=draws, significance=significance)
+    return function
 
 
 def _array(path: Path) -> Any:
