@@ -166,7 +166,17 @@ def test_the_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("scores.csv", "--delta", "1e-6").exit_code == 0
     function = ("noisy:mean", "--data", "a.npy", "--neighbour", "b.npy", "--draws", "2000")
     assert "not refuted" in run(*function, "--claim", "20,1e-6").stdout
+    numpys = ("noisy:mean", "--data", "a.npy", "--neighbour", "b.npy", "--claim", "9,0", "--no-digits")
+    assert "last digits" in run(*numpys, "--draws", "1000").stdout.split("Not tried")[1]
     for arguments, said in (
+        (
+            ("noisy:mean", "--data", "scores.csv", "--neighbour", "b.npy", "--claim", "1,0"),
+            "must hold numbers",
+        ),
+        (
+            ("noisy:mean", "--data", "a.npy", "--neighbour", "b.npy", "--claim", "1,0", "--delta", "0.1"),
+            "scores",
+        ),
         (("scores.csv",), "--delta or --claim"),
         (("noisy:mean", "--claim", "1,0"), "--data and --neighbour"),
         (("scores.csv", "--claim", "x"), "--claim must be EPSILON,DELTA"),

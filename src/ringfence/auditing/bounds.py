@@ -62,8 +62,9 @@ def best_event(choose: Sides, judge: Sides, delta: float, share: float) -> tuple
 
     Guarantee: both hold but with probability 2 ``share``, if ``judge`` was drawn independently of ``choose``.
     """
+    choosing, judging = ([np.concatenate((side, -side)) for side in sides] for sides in (choose, judge))
     best, row, order, threshold = -math.inf, 0, (0, 1), math.inf
-    for place, sides in enumerate(zip(*(np.sort(_either_sign(side)) for side in choose), strict=True)):
+    for place, sides in enumerate(zip(*map(np.sort, choosing), strict=True)):
         pooled = np.sort(np.concatenate(sides))
         ranks = np.linspace(0, len(pooled) - 1, min(_THRESHOLDS, len(pooled))).round().astype(int)
         # the extremes decide where one side never goes: each end of each side is among them
@@ -75,15 +76,11 @@ def best_event(choose: Sides, judge: Sides, delta: float, share: float) -> tuple
             if gains.max() > best:
                 best, row, order = float(gains.max()), place, (one, other)
                 threshold = float(thresholds[gains.argmax()])
-    turned = [_either_sign(side)[row] for side in judge]
+    turned = [side[row] for side in judging]
     found = [(turned[side] >= threshold).sum() for side in order]
     epsilon, mu = proved(found, (len(turned[order[0]]), len(turned[order[1]])), delta, share)
     toward = order[1] - order[0]
     return float(epsilon), float(mu), (toward * turned[0], toward * turned[1])
-
-
-def _either_sign(side: Floats) -> Floats:
-    return np.concatenate((side, -side))
 
 
 def epsilon_lower_bound(inside: object, outside: object, delta: float, confidence: float) -> float:
@@ -106,11 +103,6 @@ def epsilon_lower_bound(inside: object, outside: object, delta: float, confidenc
     True
     """
     share = (1 - checks.probability("confidence", confidence)) / 2
-    return max(0.0, best_event(*halves(inside, outside), delta, share)[0])
-
-
-def halves(inside: object, outside: object) -> tuple[Sides, Sides]:
-    """The first half of the draws of either side, and the second, as (statistics, trials)."""
     sides = [np.atleast_2d(np.asarray(side, dtype=np.float64)) for side in (inside, outside)]
     if min(side.shape[1] for side in sides) < 2 or len(sides[0]) != len(sides[1]):
         raise ValueError(
@@ -121,8 +113,8 @@ def halves(inside: object, outside: object) -> tuple[Sides, Sides]:
         raise FloatingPointError(
             "inside and outside must not be NaN: a value that neither law can give was drawn"
         )
-    (first, second), (others, rest) = (np.array_split(side, 2, axis=1) for side in sides)
-    return (first, others), (second, rest)
+    first, second = zip(*(np.array_split(side, 2, axis=1) for side in sides), strict=True)
+    return max(0.0, best_event(first, second, delta, share)[0])
 
 
 def one_run_p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
@@ -159,15 +151,6 @@ def approximate_blowup(epsilon: float, delta: float) -> Blowup:
     """
     factor = math.exp(epsilon)
     return lambda rate: max(0.0, (rate - delta) / factor, 1 - delta - (1 - rate) * factor)
-
-
-def gaussian_blowup(mu: float) -> Blowup:
-    """The smallest Q(S) that mu-GDP allows where P(S) is x, as a function of x.
-
-    >>> round(gaussian_blowup(1.0)(0.5), 4)
-    0.1587
-    """
-    return lambda rate: float(ndtr(ndtri(rate) - mu))
 
 
 def one_run_refutes(blowup: Blowup, canaries: int, guesses: int, right: int, significance: float) -> bool:
@@ -261,17 +244,15 @@ def one_run_bounds(
     canaries, rules = len(inside) + len(outside), ranked_guesses(inside, outside, rng)
     share = significance / len(rules)
 
-    def by_p_value(guesses: int, right: int, epsilon: float) -> bool:
-        return one_run_p_value(canaries, guesses, right, epsilon, delta) <= share
-
-    def by_curve(guesses: int, right: int, epsilon: float) -> bool:
-        return one_run_refutes(approximate_blowup(epsilon, delta), canaries, guesses, right, share)
-
-    def by_gaussian(guesses: int, right: int, mu: float) -> bool:
-        return one_run_refutes(gaussian_blowup(mu), canaries, guesses, right, share)
-
+    refuting = (
+        lambda rule, epsilon: one_run_p_value(canaries, *rule, epsilon, delta) <= share,
+        lambda rule, epsilon: one_run_refutes(approximate_blowup(epsilon, delta), canaries, *rule, share),
+        lambda rule, mu: one_run_refutes(lambda x: float(ndtr(ndtri(x) - mu)), canaries, *rule, share),
+    )
     found = [0.0, 0.0, 0.0]
     for rule in rules:
-        for place, refutes in enumerate((by_p_value, by_curve, by_gaussian)):
-            found[place] = largest_refuted(partial(refutes, *rule), found[place])
+        found = [
+            largest_refuted(partial(refutes, rule), least)
+            for refutes, least in zip(refuting, found, strict=True)
+        ]
     return found[0], found[1], found[2]

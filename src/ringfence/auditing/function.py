@@ -57,7 +57,10 @@ def audit(
     >>> audit(noisy, 10, 11, claim=(0.5, 0.0), draws=20_000, batched=True).refuted
     True
     """
-    epsilon, delta = _checked_claim(claim)
+    if not isinstance(claim, tuple | list) or len(claim) != 2:
+        raise ValueError(f"claim must be a pair (epsilon, delta), got {claim!r}")
+    epsilon = checks.number("claim[0] (epsilon)", claim[0], checks.not_negative)
+    delta = checks.probability_or_zero("claim[1] (delta)", claim[1])
     checks.probability("significance", significance)
     checks.count("draws", draws, at_least=_FEWEST)
     checks.flag("floating_point", floating_point)
@@ -73,7 +76,11 @@ def audit(
         outputs = [mechanism(dataset) for _ in range(count)] if each else list(mechanism(dataset, count))
         if len(outputs) != count:
             raise ValueError(f"mechanism(data, {count}) must return as many outputs, got {len(outputs)}")
-        return [_plain(output) for output in outputs]
+        plain = (output.tolist() if hasattr(output, "tolist") else output for output in outputs)
+        return [
+            tuple(np.asarray(output, dtype=object).ravel()) if isinstance(output, list | tuple) else output
+            for output in plain
+        ]
 
     def attack(seen: Draws, fresh: Draws, share: float) -> tuple[float, float, Sides]:
         """What fresh draws prove by the best event that half of the others teach and half choose."""
@@ -109,6 +116,7 @@ def audit(
         seen = seen[0] + fresh[0], seen[1] + fresh[1]
         if best > epsilon:
             break
+    digits = "a law without its last digits (floating_point=False)" if floating_point else "last digits"
     tried = f"the worst of {len(looks)} neighbours in a first look" if len(looks) > 1 else "one neighbour"
     return AuditResult(
         what=f"{getattr(mechanism, '__name__', type(mechanism).__name__)}, {tried}",
@@ -119,30 +127,9 @@ def audit(
         draws=len(seen[0]) + len(seen[1]),
         bounds={},
         conditions=("every call of the mechanism draws afresh",),
-        not_tried=(
-            "other datasets and neighbours",
-            "events that no learned test names",
-            "timing and side effects",
-        ),
+        not_tried=("other datasets and neighbours", "events that no learned test names", digits, "timing"),
         claim=epsilon,
         observed=observed_rates(*scores, significance),
-    )
-
-
-def _plain(output: Any) -> Any:
-    """An output as a number, a tuple of numbers or a label."""
-    output = output.tolist() if hasattr(output, "tolist") else output
-    return tuple(np.asarray(output, dtype=object).ravel()) if isinstance(output, list | tuple) else output
-
-
-def _checked_claim(claim: object) -> tuple[float, float]:
-    if hasattr(claim, "epsilon") and hasattr(claim, "delta"):
-        claim = (claim.epsilon, claim.delta)
-    if not isinstance(claim, tuple | list) or len(claim) != 2:
-        raise ValueError(f"claim must be a pair (epsilon, delta), got {claim!r}")
-    return (
-        checks.number("claim[0] (epsilon)", claim[0], checks.not_negative),
-        checks.probability_or_zero("claim[1] (delta)", claim[1]),
     )
 
 

@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from scipy.special import betainc  # type: ignore[import-untyped]
@@ -27,34 +27,30 @@ class Rate:
     high: float
 
 
-def observed_rate(inside: Floats, outside: Floats, false_positive_rate: float, significance: float) -> Rate:
-    """The rate at the threshold with this share of ``outside`` above it, and its band.
+def observed_rates(
+    inside: Floats, outside: Floats, significance: float, at: Sequence[float] = _RATES
+) -> tuple[Rate, ...]:
+    """The rates at thresholds with these shares of ``outside`` above them, each with its band.
 
-    The band is that of thresholds of ``outside`` whose own false positive rate is below, or above, the one
-    that is asked for (order statistics), and of the rate of ``inside`` there (Clopper and Pearson); each of
-    these four has a quarter of the significance. It holds where scores are independent draws.
+    A band is that of thresholds of ``outside`` whose own false positive rate is below, or above, the one that
+    is asked for (order statistics), and of the rate of ``inside`` there (Clopper and Pearson); each of these
+    four has a quarter of the significance. It holds where scores are independent draws.
 
-    >>> rate = observed_rate(np.arange(1000.0) + 500, np.arange(1000.0), 0.1, 0.05)
+    >>> [rate] = observed_rates(np.arange(1000.0) + 500, np.arange(1000.0), 0.05, [0.1])
     >>> rate.true_positive_rate, 0.5 < rate.low < 0.6 < rate.high < 0.7
     (0.6, True)
     """
-    ours, theirs, share = np.sort(inside), np.sort(outside)[::-1], significance / 4
-    places = np.arange(1, len(theirs) + 1)
-    above = betainc(places, places[::-1], false_positive_rate)  # that the k-th largest is above the threshold
-    sure, never = int((above >= 1 - share).sum()), int((above > share).sum())
-
-    def hits(place: int, side: Literal["left", "right"]) -> int:
-        return (
-            len(ours) - int(np.searchsorted(ours, theirs[place], side=side))
-            if place < len(theirs)
-            else len(ours)
-        )
-
-    low = float(rate_at_least(hits(sure - 1, "right"), len(ours), share)) if sure else 0.0
-    high = 1 - float(rate_at_least(len(ours) - hits(never, "left"), len(ours), share))
-    return Rate(
-        false_positive_rate, hits(int(false_positive_rate * len(theirs)), "right") / len(ours), low, high
-    )
+    ours, count, share, found = np.sort(inside), len(outside), significance / 4, []
+    theirs, places = np.append(np.sort(outside)[::-1], -math.inf), np.arange(1, count + 1)
+    for rate in at:
+        above = betainc(places, places[::-1], rate)  # that the k-th largest is above the threshold
+        sure, never = int((above >= 1 - share).sum()), int((above > share).sum())
+        hits = len(ours) - np.searchsorted(ours, theirs[[sure - 1, int(rate * count)]], side="right")
+        low = float(rate_at_least(hits[0], len(ours), share)) if sure else 0.0
+        misses = np.searchsorted(ours, theirs[never])
+        high = 1 - float(rate_at_least(misses, len(ours), share))
+        found.append(Rate(rate, float(hits[1] / len(ours)), low, high))
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -114,13 +110,6 @@ class AuditResult:
         missing = f" Not tried: {'; '.join(self.not_tried)}." if self.not_tried else ""
         return f"{said}{assumed}{missing} An audit proves claims wrong, never right."
 
-    def true_positive_rate(self, false_positive_rate: float) -> Rate:
-        """The observed rate at one of the false positive rates that the audit looked at."""
-        known = {rate.false_positive_rate: rate for rate in self.observed}
-        if false_positive_rate not in known:
-            raise ValueError(f"false_positive_rate must be one of {[*known]}, got {false_positive_rate!r}")
-        return known[false_positive_rate]
-
     def chart(self) -> Chart:
         """The claimed and the observed trade-off curve with its band, which ``ringfence.report`` draws."""
         x, rates, low, high = zip(*map(astuple, self.observed), strict=True)
@@ -156,11 +145,6 @@ class AuditResult:
         write_report(report, page)
         beside.write_text(json.dumps(self.as_dict(), indent=1) + "\n", encoding="utf-8")
         return [page, beside]
-
-
-def observed_rates(inside: Floats, outside: Floats, significance: float) -> tuple[Rate, ...]:
-    """The rates at the false positive rates of the chart."""
-    return tuple(observed_rate(inside, outside, rate, significance) for rate in _RATES)
 
 
 def _limit(name: str, x: Sequence[float], epsilon: float, delta: float, dashed: bool = False) -> Line:

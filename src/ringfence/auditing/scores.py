@@ -3,7 +3,7 @@
 import numpy as np
 
 from ringfence import checks
-from ringfence.auditing.bounds import Floats, best_event, epsilon_of_mu, halves, one_run_bounds
+from ringfence.auditing.bounds import Floats, best_event, epsilon_of_mu, one_run_bounds
 from ringfence.auditing.result import AuditResult, observed_rates
 
 _FEWEST = 10  # scores of a side: fewer prove next to nothing
@@ -45,7 +45,8 @@ def audit_scores(
         checks.number("claim", claim, checks.not_negative)
     rng = np.random.default_rng(checks.seed(seed))
     by_p_value, by_curve, mu = one_run_bounds(inside, outside, delta, significance, rng)
-    first, second = halves(rng.permutation(inside), rng.permutation(outside))
+    split = (np.array_split(rng.permutation(side)[None], 2, axis=1) for side in (inside, outside))
+    first, second = zip(*split, strict=True)
     apart, apart_mu, _ = best_event(first, second, delta, significance / 2)
     return AuditResult(
         what=what,

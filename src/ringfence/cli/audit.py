@@ -20,18 +20,17 @@ def audit(
     claim: Annotated[str | None, typer.Option(help="EPSILON,DELTA: what is claimed, such as 1,1e-6.")] = None,
     data: Annotated[Path | None, typer.Option(help="For a function: the dataset, .npy or .csv.")] = None,
     neighbour: Annotated[
-        Path | None, typer.Option(help="The same with one record more, fewer or changed.")
+        Path | None, typer.Option(help="The same, one record more, fewer or changed.")
     ] = None,
     draws: Annotated[int, typer.Option(help="For a function: the most draws of either dataset.")] = 100_000,
+    digits: Annotated[bool, typer.Option(help="For a function: its numbers' last digits too.")] = True,
     significance: Annotated[
         float | None,
         typer.Option(help="The chance to refute a true claim: .05 for scores, .001 for a function."),
     ] = None,
-    independent: Annotated[
-        bool, typer.Option("--independent", help="Each score comes from a run of its own.")
-    ] = False,
+    independent: Annotated[bool, typer.Option("--independent", help="Each score has its own run.")] = False,
     out: Annotated[
-        Path | None, typer.Option("--out", callback=writable, help="A page to write, with JSON beside it.")
+        Path | None, typer.Option(callback=writable, help="A page to write, JSON beside it.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -63,9 +62,10 @@ def audit(
             raise ValueError("--claim, --data and --neighbour must be given for a function, module:function")
         if delta is not None or independent:
             raise ValueError("--delta and --independent are for scores: a claim has its own delta")
+        given |= {"claim": tuple(claimed), "draws": draws, "floating_point": digits}
         function, both = _function(target), map(_array, (data, neighbour))
         with busy("Drawing", quiet=as_json):
-            found = audit_function(function, *both, claim=(claimed[0], claimed[1]), draws=draws, **given)
+            found = audit_function(function, *both, **given)
     files = [] if out is None else list(map(str, found.save(out)))
     if as_json:
         typer.echo(json.dumps({**found.as_dict(), "files": files}))
@@ -101,6 +101,7 @@ def _function(target: str) -> Any:
 def _array(path: Path) -> Any:
     import numpy as np
 
-    if path.suffix == ".npy":
-        return np.load(path, allow_pickle=False)
-    return np.loadtxt(path, delimiter=",", ndmin=1)
+    try:
+        return np.load(path) if path.suffix == ".npy" else np.loadtxt(path, delimiter=",", ndmin=1)
+    except ValueError as error:
+        raise ValueError(f"{path} must hold numbers, as .npy or .csv: {error}") from None
