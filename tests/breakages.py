@@ -597,6 +597,14 @@ equal scores in the order of the sides
 a right guess that asks for no wrong ones
 - hits + count / (guesses - count) * (asked - misses), asked
 + hits + count * (asked - misses), asked
+rounding that raises what a Gaussian curve proves
+- least = delta * (1 + _ROUNDING)
++ least = delta * (1 - 1e-3)
+
+@ src/ringfence/auditing/scores.py: audit/lower_bound
+independent scores that judge the threshold they chose
+- best_event(first, second, delta, significance / 2)
++ best_event(first, first, delta, significance / 2)
 
 @ src/ringfence/auditing/function.py: audit/doors
 rounds that each have the whole significance
@@ -606,8 +614,8 @@ a round that tests what it learned from
 - for one, other in (choose, fresh))
 + for one, other in (choose, choose))
 a constant mechanism that passes
--     if len(outputs := {repr(output) for look in looks for side in look for output in side}) == 1:
-+     if len(outputs := {repr(output) for look in looks for side in look for output in side}) == 0:
+-     if len(outputs) == 1:
++     if len(outputs) == 0:
 
 @ src/ringfence/checks.py:
 NaN let through

@@ -54,6 +54,15 @@ def test_the_threshold_is_not_chosen_on_the_draws_it_is_judged_by() -> None:
     assert epsilon_lower_bound([5.0, 6.0, 7.0, 0.0, 0.0, 0.0], [0.0] * 3 + [9.0] * 3, 0.01, 0.5) == 0
 
 
+def test_independent_scores_are_judged_by_those_that_did_not_choose() -> None:
+    """Equal laws, which a threshold chosen on the scores that judge it tells apart most of the time."""
+    told = sum(
+        rf.audit_scores(*normal(0.0, 200, seed), delta=0.0, significance=0.5, independent=True).refutes(0.0)
+        for seed in range(40)
+    )
+    assert told <= 20
+
+
 def test_atoms_belong_to_the_set() -> None:
     most = math.log((0.005 ** (1 / 500) - 1e-3) / (1 - 0.005 ** (1 / 500)))
     assert epsilon_lower_bound(np.ones(1000), np.zeros(1000), 1e-3, 0.99) == pytest.approx(most)

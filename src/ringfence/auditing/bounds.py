@@ -244,15 +244,13 @@ def one_run_bounds(
     canaries, rules = len(inside) + len(outside), ranked_guesses(inside, outside, rng)
     share = significance / len(rules)
 
-    refuting = (
-        lambda rule, epsilon: one_run_p_value(canaries, *rule, epsilon, delta) <= share,
-        lambda rule, epsilon: one_run_refutes(approximate_blowup(epsilon, delta), canaries, *rule, share),
-        lambda rule, mu: one_run_refutes(lambda x: float(ndtr(ndtri(x) - mu)), canaries, *rule, share),
+    refuting: tuple[Callable[[int, int, float], bool], ...] = (
+        lambda c, v, epsilon: one_run_p_value(canaries, c, v, epsilon, delta) <= share,
+        lambda c, v, epsilon: one_run_refutes(approximate_blowup(epsilon, delta), canaries, c, v, share),
+        lambda c, v, mu: one_run_refutes(lambda x: float(ndtr(ndtri(x) - mu)), canaries, c, v, share),
     )
     found = [0.0, 0.0, 0.0]
     for rule in rules:
-        found = [
-            largest_refuted(partial(refutes, rule), least)
-            for refutes, least in zip(refuting, found, strict=True)
-        ]
+        for place, refutes in enumerate(refuting):
+            found[place] = largest_refuted(partial(refutes, *rule), found[place])
     return found[0], found[1], found[2]

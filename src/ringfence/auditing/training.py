@@ -99,10 +99,10 @@ def audit_training(
     model = WithCanaries(make_model(), canaries)
     trained = train(model, dataset)
     inner = (model if trained is None else trained).modules()  # what train returns may wrap the model
-    model = next((module for module in inner if isinstance(module, WithCanaries)), None)
-    if model is None:
+    found = [module for module in inner if isinstance(module, WithCanaries)]
+    if not found:
         raise ValueError(f"train must return the model that it was given, got a {type(trained).__name__}")
-    scores = model.pushes.weight.detach().double().cpu().flatten()[:-1]
+    scores = found[0].pushes.weight.detach().double().cpu().flatten()[:-1]
     if bool(scores.isnan().any()):
         raise FloatingPointError("the trained model has NaN parameters: the training diverged")
     return audit_scores(
