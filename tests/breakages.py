@@ -583,8 +583,8 @@ rates that are observed, not bounded
 - betaincinv(np.maximum(found, 1), trials + 1 - found, failure_probability)
 + found / trials
 a threshold that is chosen on the draws that judge it
--     turned = [side[row] for side in judging]
-+     turned = [side[row] for side in choosing]
+-     turned = [sign * side[row] for side in judge]
++     turned = [sign * side[row] for side in choose]
 one run without the charge of delta
 - + 2 * canaries * delta * worst)
 + )

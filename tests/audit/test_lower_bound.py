@@ -144,6 +144,7 @@ def test_the_yardstick_is_beaten() -> None:
         assert gaussian_epsilon(shift, 1e-6) > found.bounds["f-DP, one run, Gaussian"] > gaussian
         assert found.epsilon_lower_bound > one_run
         assert found.mu_lower_bound < shift
+        assert found.bounds["f-DP, one run, Gaussian"] < gaussian_epsilon(found.mu_lower_bound, 1e-6)
 
 
 @pytest.mark.parametrize("kind", ["response", "normal"])

@@ -7,6 +7,7 @@ in the data or not by independent fair coins, and the outcome of one run with al
 import math
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -39,17 +40,12 @@ def rate_at_least(hits: object, trials: int, failure_probability: float) -> Floa
     return np.where(found > 0, betaincinv(np.maximum(found, 1), trials + 1 - found, failure_probability), 0.0)
 
 
-def proved(hits: Any, trials: tuple[int, int], delta: float, share: float) -> tuple[Floats, Floats]:
-    """Lower bounds of epsilon and mu after so many hits of an event on either side, not cut off at 0.
-
-    log((P - delta) / Q) and the difference of normal quantiles, with P bounded from below, Q from above.
-
-    Guarantee: P and Q fail with probability at most ``share`` each.
-    """
-    rate, alarm = (
-        rate_at_least(hits[0], trials[0], share),
-        1 - rate_at_least(trials[1] - hits[1], trials[1], share),
-    )
+def _proved(
+    hits: list[Any], trials: list[int], likelier: int, delta: float, share: float
+) -> tuple[Floats, Floats]:
+    """log((P - delta) / Q) and the difference of normal quantiles, with P from below and Q from above."""
+    rate = rate_at_least(hits[likelier], trials[likelier], share)
+    alarm = 1 - rate_at_least(trials[1 - likelier] - hits[1 - likelier], trials[1 - likelier], share)
     return np.log(np.maximum(rate - delta, 1e-300)) - np.log(alarm), ndtri(rate) - ndtri(alarm)
 
 
@@ -62,24 +58,25 @@ def best_event(choose: Sides, judge: Sides, delta: float, share: float) -> tuple
 
     Guarantee: both hold but with probability 2 ``share``, if ``judge`` was drawn independently of ``choose``.
     """
-    choosing, judging = ([np.concatenate((side, -side)) for side in sides] for sides in (choose, judge))
-    best, row, order, threshold = -math.inf, 0, (0, 1), math.inf
-    for place, sides in enumerate(zip(*map(np.sort, choosing), strict=True)):
+    best, event, threshold = -math.inf, (0, 1, 0), math.inf
+    for row, sign in product(range(len(choose[0])), (1, -1)):
+        sides = [np.sort(sign * side[row]) for side in choose]
         pooled = np.sort(np.concatenate(sides))
         ranks = np.linspace(0, len(pooled) - 1, min(_THRESHOLDS, len(pooled))).round().astype(int)
         # the extremes decide where one side never goes: each end of each side is among them
         ends = [end for side in sides for end in (side[0], side[-1], math.nextafter(side[-1], math.inf))]
         thresholds = np.unique(np.concatenate((pooled[ranks], ends)))
         hits = [len(side) - np.searchsorted(side, thresholds) for side in sides]
-        for one, other in ((0, 1), (1, 0)):
-            gains, _ = proved((hits[one], hits[other]), (len(sides[one]), len(sides[other])), delta, share)
+        for likelier in (0, 1):
+            gains, _ = _proved(hits, [len(side) for side in sides], likelier, delta, share)
             if gains.max() > best:
-                best, row, order = float(gains.max()), place, (one, other)
+                best, event = float(gains.max()), (row, sign, likelier)
                 threshold = float(thresholds[gains.argmax()])
-    turned = [side[row] for side in judging]
-    found = [(turned[side] >= threshold).sum() for side in order]
-    epsilon, mu = proved(found, (len(turned[order[0]]), len(turned[order[1]])), delta, share)
-    toward = order[1] - order[0]
+    row, sign, likelier = event
+    turned = [sign * side[row] for side in judge]
+    found = [(side >= threshold).sum() for side in turned]
+    epsilon, mu = _proved(found, [len(side) for side in turned], likelier, delta, share)
+    toward = 1 - 2 * likelier
     return float(epsilon), float(mu), (toward * turned[0], toward * turned[1])
 
 

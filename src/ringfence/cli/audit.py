@@ -19,19 +19,12 @@ def audit(
     delta: Annotated[float | None, typer.Option(help="delta of the bound; a claim has its own.")] = None,
     claim: Annotated[str | None, typer.Option(help="EPSILON,DELTA: what is claimed, such as 1,1e-6.")] = None,
     data: Annotated[Path | None, typer.Option(help="For a function: the dataset, .npy or .csv.")] = None,
-    neighbour: Annotated[
-        Path | None, typer.Option(help="The same, one record more, fewer or changed.")
-    ] = None,
+    neighbour: Annotated[Path | None, typer.Option(help="One record more, fewer or changed.")] = None,
     draws: Annotated[int, typer.Option(help="For a function: the most draws of either dataset.")] = 100_000,
     digits: Annotated[bool, typer.Option(help="For a function: its numbers' last digits too.")] = True,
-    significance: Annotated[
-        float | None,
-        typer.Option(help="The chance to refute a true claim: .05 for scores, .001 for a function."),
-    ] = None,
+    significance: Annotated[float | None, typer.Option(help="Default .05, for a function .001.")] = None,
     independent: Annotated[bool, typer.Option("--independent", help="Each score has its own run.")] = False,
-    out: Annotated[
-        Path | None, typer.Option(callback=writable, help="A page to write, JSON beside it.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(callback=writable, help="A page to write, and JSON.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Put a claim to the test: a lower bound of epsilon, and whether the claim falls (exit status 1).
