@@ -142,10 +142,7 @@ def _given(log_ratio: Callable[[Any], Any]) -> Statistics:
     def statistics(outputs: list[Any]) -> Floats:
         values = np.asarray(log_ratio(np.asarray(outputs)), dtype=np.float64).reshape(1, -1)
         if values.shape[1] != len(outputs) or np.isnan(values).any():
-            raise ValueError(
-                "log_ratio(outputs) must return a number per output, larger where data is likelier, "
-                f"got shape {list(values.shape[1:])} or NaN"
-            )
+            raise ValueError(f"log_ratio must return a number per output, got {values.size} numbers or NaN")
         return values
 
     return statistics

@@ -46,8 +46,8 @@ def audit(
             given["claim"], delta = claimed
         if delta is None:
             raise ValueError("--delta or --claim must be given: epsilon is bounded at a delta")
-        sides = _scores(Path(target))
-        found = audit_scores(*sides, delta=delta, independent=independent, what=Path(target).name, **given)
+        given |= {"delta": delta, "independent": independent, "what": Path(target).name}
+        found = audit_scores(*_scores(Path(target)), **given)
     else:
         from ringfence.auditing.function import audit as audit_function
 
@@ -82,12 +82,10 @@ def _scores(path: Path) -> tuple[list[float], list[float]]:
 
 def _function(target: str) -> Any:
     module, _, name = target.partition(":")
-    if not name:
-        raise ValueError(f"the target must be a .csv file of scores or module:function, got {target!r}")
     sys.path.insert(0, "")  # a module in this folder
-    function = getattr(importlib.import_module(module), name, None)
+    function = getattr(importlib.import_module(module), name, None) if name else None
     if function is None:
-        raise ValueError(f"{module} has no function {name!r}")
+        raise ValueError(f"the target must be scores.csv, or module:function that exists, got {target!r}")
     return function
 
 
