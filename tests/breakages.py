@@ -584,33 +584,42 @@ bounded noise in one number alone
 
 @ src/ringfence/auditing/bounds.py: audit/lower_bound audit/doors
 rates that are observed, not bounded
-- betaincinv(hits, trials + 1 - hits, failure_probability)
-+ hits / trials
+- betaincinv(np.maximum(found, 1), trials + 1 - found, failure_probability)
++ found / trials
 a threshold that is chosen on the draws that judge it
-- return epsilon_of_rates(*best_event(*first, delta, share).rates(*second, share), delta)
-+ return epsilon_of_rates(*best_event(*second, delta, share).rates(*second, share), delta)
+-     turned = [sign * side[row] for side in judge]
++     turned = [sign * side[row] for side in choose]
 one run without the charge of delta
 - + 2 * canaries * delta * worst)
 + )
 one run in which every rule has the whole significance
--         share = significance / len(self.rules)
-+         share = significance
+- share = significance / len(rules)
++ share = significance
 equal scores in the order of the sides
--         shuffled = rng.permutation(len(scores))
-+         shuffled = np.arange(len(scores))[::-1]
+- shuffled = rng.permutation(len(scores))
++ shuffled = np.arange(len(scores))[::-1]
 a right guess that asks for no wrong ones
 - hits + count / (guesses - count) * (asked - misses), asked
 + hits + count * (asked - misses), asked
+rounding that raises what a Gaussian curve proves
+- least = delta * (1 + _ROUNDING)
++ least = delta * (1 - 1e-3)
+
+@ src/ringfence/auditing/scores.py: audit/lower_bound
+independent scores that judge the threshold they chose
+- best_event(first, second, delta, significance / 2)
++ best_event(first, first, delta, significance / 2)
 
 @ src/ringfence/auditing/function.py: audit/doors
 rounds that each have the whole significance
-- share = significance / (2 * (len(sizes) - 1))
+- share = significance / (2 * rounds)
 + share = significance
 a round that tests what it learned from
--         tested = statistics(fresh.inside), statistics(fresh.outside)
-+         tested = statistics(seen.inside), statistics(seen.outside)
+- for one, other in (choose, fresh))
++ for one, other in (choose, choose))
 a constant mechanism that passes
--     _refuse_constant(looks)
+-     if len(outputs) == 1:
++     if len(outputs) == 0:
 
 @ src/ringfence/checks.py:
 NaN let through

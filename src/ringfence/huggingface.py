@@ -87,7 +87,8 @@ class PrivateTraining(_Trainer):
         if self._private is not None:
             raise ValueError("this trainer has trained: make another engine and another trainer")
         if resume_from_checkpoint is True:
-            resume_from_checkpoint = get_last_checkpoint(str(self.args.output_dir)) or True
+            last: Callable[[str], str | None] = get_last_checkpoint
+            resume_from_checkpoint = last(str(self.args.output_dir)) or True
         if resume_from_checkpoint:
             self._checkpoint = str(resume_from_checkpoint)
             self.args.ignore_data_skip = True  # the private loader begins where the run is

@@ -1,6 +1,7 @@
 """Poisson samples that are cut at a public maximum: against all samples of small datasets."""
 
 import itertools
+import json
 import math
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting.conversion import sampled_gaussian_delta, sampled_gaussian_epsilon
+from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.subsampling import chance_of_cut
 
 GRID = np.linspace(-24, 24, 9_601)
@@ -92,6 +94,11 @@ def test_other_laws_cost_no_more_than_the_gaussian_and_a_state_survives(law: rf.
     again = rf.SampledAccountant.from_state_dict(account.state_dict())
     assert again.state_dict() == account.state_dict()
     assert again.guarantee(1e-5) == account.guarantee(1e-5)
+    loss = account.privacy_loss()
+    assert PrivacyLoss.from_state(json.loads(json.dumps(loss.state()))) == loss
+    assert loss.of_replaced().epsilon(1e-5) > loss.epsilon(1e-5)
+    assert 0 < account.guarantee(1e-5).mu < 2 * loss.mu
+    assert plain.guarantee(1e-5).advantage < account.guarantee(1e-5).advantage < 1
     old = {name: value for name, value in plain.state_dict().items() if name != "cut"}
     assert rf.SampledAccountant.from_state_dict(old).guarantee(1e-5) == plain.guarantee(1e-5)
     with pytest.raises(ValueError, match="batches must not be given where samples are cut"):

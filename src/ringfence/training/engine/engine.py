@@ -498,6 +498,7 @@ def _check(gradients: ExampleGradients, layout: Layout, optimizer: Optimizer, me
     shape = mechanism.fisher_information(theta).shape
     if shape != theta.shape:
         raise ValueError(
-            f"mechanism must fit the model's {gradients.size} trained parameters as one vector, and a "
-            f"sharded model's by single numbers; its own shape is {list(shape)}"
+            f"mechanism must fit the model's {gradients.size} trained parameters as one vector, "
+            f"its own shape is {list(shape)}"
+            + ("; a sharded model takes single numbers" * bool(layout.settings))
         )

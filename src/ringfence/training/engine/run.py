@@ -69,8 +69,8 @@ class TrainingRun:
 
     ``settings`` describes the run in plain data and must be the same in a file that is loaded. ``seed`` is
     the seed in use, and ``given_seed`` is the one that the user gave, if any. ``theta`` is the sum of clipped
-    gradients that was released last, without its noise: it is private. While ``on_step`` is called, the model
-    still has the parameters that these gradients were taken at.
+    gradients that was released last, without its noise, as far as this process holds it: it is private. While
+    ``on_step`` is called, the model still has the parameters that these gradients were taken at.
 
     Guarantee: the model's parameters receive no gradient but the released one. A release is charged, and
     written to the journal where there is one, before it is made. A release that the journal already holds is
@@ -252,8 +252,8 @@ class TrainingRun:
     def _own(self, batch: MicroBatch, values: Any, inputs: Inputs, outputs: Any, cotangents: Any) -> Tensor:
         """Returns the cotangents of each example's own loss, in the place of those of the loop.
 
-        Of the number of examples in the batch nothing is in them, not even a rounding. Those of the loop are
-        refused where they are others. Notes loss and examples of the step.
+        None was divided by the number of examples in the batch, and those of a secure run have no rounding
+        that depends on it. The loop's are refused where they are others. Notes loss and examples of the step.
         """
         assert self.loss is not None
         if not isinstance(outputs, Tensor):
