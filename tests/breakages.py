@@ -974,6 +974,22 @@ a table whose finite randomness is not charged
 one noise for the tables of two years
 - digest = self.noise.digest(values)
 + digest = len(values)
+@ src/ringfence/accounting/allocation.py: accounting/allocation
+numbers that are moved to the grid without keeping their mean
+- found += np.bincount(above, masses * share, minlength=len(points))
++ found += np.bincount(above - 1, masses * share, minlength=len(points))
+@ src/ringfence/accounting/subsampling.py: accounting/allocation
+epochs that were begun are not counted
+- (math.ceil(steps / self.steps_an_epoch) for steps
++ (math.floor(steps / self.steps_an_epoch) for steps
+@ src/ringfence/training/engine/run.py: training/engine/allocation
+a step that is made again with another sum stays in its epoch
+- self.account.enter((place[1], step
++ self.account.enter((0, step
+@ src/ringfence/training/engine/batches.py: training/engine/allocation
+the same allocation in every epoch
+- noise.at("allocation", epoch)
++ noise.at("allocation", 0)
 @ src/ringfence/releases/account.py: releases/ballots
 Rényi sums are a per-instance epsilon of queries that were chosen by earlier answers
 - if not self.adaptive:

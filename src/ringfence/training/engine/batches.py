@@ -159,14 +159,18 @@ class Batches:
             priorities = noise.at("priorities", *place).uniforms((len(everyone),))
             kept = priorities.argsort()[: self.at_most].sort().values
             everyone = [everyone[i] for i in kept.tolist()]
-        return tuple(everyone[distributed.rank() :: distributed.world_size()])
+        return _mine(everyone)
 
     def allocated(self, step: int, noise: Noise) -> tuple[int, ...]:
         """Returns this process's share of the examples that are in this step of their epoch."""
         epoch, own = divmod(step, self.steps_an_epoch)
         steps = (noise.at("allocation", epoch).uniforms((self.count,)) * self.steps_an_epoch).long()
-        everyone = (steps == own).nonzero().flatten().tolist()
-        return tuple(everyone[distributed.rank() :: distributed.world_size()])
+        return _mine((steps == own).nonzero().flatten().tolist())
+
+
+def _mine(everyone: list[int]) -> tuple[int, ...]:
+    """Returns this process's share of a sample."""
+    return tuple(everyone[distributed.rank() :: distributed.world_size()])
 
 
 def largest_batch(batch_size: int) -> int:
