@@ -47,7 +47,7 @@ def test_an_interval_misses_as_seldom_as_it_says_and_hardly_more_seldom(job: str
 def test_quantiles_are_found_with_intervals_that_hold_them(level: float) -> None:
     values = np.repeat(np.arange(100), 40)
     frame = pandas.DataFrame({"g": np.tile([0, 1], 4000)[: len(values)], "x": values})
-    for seed in range(20):
+    for seed in range(6):
         made = rf.release_quantiles(
             frame,
             "x",
