@@ -245,6 +245,8 @@ NO_COUNT = r"column 'cat' must hold counts \(0, 1, 2, ...\), got "
         ("quantiles", PEOPLE, {"of": "age", "candidates": [1, 1]}, "candidates must rise, got 1 before 1"),
         ("quantiles", PEOPLE, {"of": "age", "candidates": [1]}, "candidates must be from 2 to 2,000 values"),
         ("quantiles", PEOPLE, {"of": "age", "candidates": [1, 2], "quantiles": 1.0}, "quantiles must be"),
+        ("quantiles", PEOPLE, {"of": "age", "candidates": [1, 2], "quantiles": []}, "must hold at least one"),
+        ("quantiles", PEOPLE, {"of": "age", "candidates": [1, 2], "quantiles": [0.5, 0.5]}, "and each once"),
         ("quantiles", PEOPLE, TINY, "epsilon=1e-09 and delta=1e-12 are too small for"),
         ("quantiles", PEOPLE, {"of": "region", "candidates": [1, 2]}, "column 'region' has the value 'n'"),
         ("votes", ANSWERS.assign(trees=2), {}, f"column 'trees' {NOT_A_VOTE}2"),

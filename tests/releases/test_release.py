@@ -55,6 +55,7 @@ def test_files(table: rf.Release, tmp_path: Path) -> None:
     assert files[2].read_text().startswith(table.statement.public + "\n\n")
     page = files[4].read_text()
     assert table.statement.public in page
+    assert "<svg" in page
     private = json.loads(files[-1].read_text())
     assert private["cell_values"] == [61, 62, 4, 3]
     for sentence in table.account.statement.splitlines():

@@ -151,6 +151,7 @@ def test_the_sentence_to_print() -> None:
         "each majority was read off, and a question decided by at least 14 counted votes is answered "
         "wrong with a chance of at most 1 %."
     )
+    assert "in at most 2 questions, once in each" in votes.statement.promises[1]
     assert chance(-margin(5.97) / 5.97) <= 0.01 < chance(-(margin(5.97) - 1) / 5.97)
 
 
