@@ -75,13 +75,8 @@ ACCOUNT = {**LAW_OPTIONS, "--sensitivity": numbers}
 PROBE = {
     **LAW_OPTIONS,
     **dict.fromkeys(("--clip", "--learning-rate", "--momentum", "--public-center", "--seed"), numbers),
-    **{
-        "--public-scale": numbers,
-        "--public-size": numbers,
-        "--public-classes": st.sampled_from(SMALL),
-        "--fit-intercept": None,
-        "--examples": None,
-    },
+    **{"--public-scale": numbers, "--public-size": numbers, "--public-classes": st.sampled_from(SMALL)},
+    **{"--fit-intercept": None, "--examples": None},
     **{"--device": words, "--labels": st.sampled_from(FILES), "--public-statistics": st.sampled_from(FILES)},
 }
 files = st.sampled_from(FILES)

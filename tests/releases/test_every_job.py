@@ -231,6 +231,7 @@ NO_COUNT = r"column 'cat' must hold counts \(0, 1, 2, ...\), got "
         ("means", PEOPLE, {**AGES, "of": "region"}, "column 'region' has the value 'n', where a"),
         ("means", PEOPLE, {**AGES, "suppress_below": -1}, "suppress_below must be at least 0"),
         ("means", PEOPLE, {**AGES, "coverage": 1.0}, "coverage must be"),
+        ("means", PEOPLE, {**AGES, "noise": "gaussian", "delta": 0.0}, r"delta must be in \(0, 1\)"),
         ("means", PEOPLE.assign(age=math.nan), AGES, "column 'age' has a missing value"),
         ("means", PEOPLE, {**AGES, "weights": "id"}, "weights must be left out, got id: a person of weight"),
         ("means", PEOPLE, {**AGES, "of": ["age", "age"]}, "of must name at least one column, and each once"),

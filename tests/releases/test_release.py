@@ -62,6 +62,11 @@ def test_files(table: rf.Release, tmp_path: Path) -> None:
         for public in (page, files[2].read_text(), files[0].read_text()):
             assert sentence not in public
     assert "cell_values" not in page
+    millions = pandas.DataFrame({"x": [2e9] * 300})
+    large = rf.release_sums(millions, "x", lower=0, upper=2e9, epsilon=1.0).save(
+        tmp_path / "large", private=tmp_path / "its"
+    )
+    assert "e+" not in large[0].read_text()
 
 
 def test_a_table_is_printed_with_its_sentence(table: rf.Release) -> None:

@@ -35,6 +35,7 @@ def test_an_interval_misses_as_seldom_as_it_says_and_hardly_more_seldom(job: str
     else:
         coded = GROUPS.assign(x=(GROUPS["x"] < 12).astype(int) + (GROUPS["x"] < 3))
         made, truth = rf.release_shares(coded, ["x"], answers=[0, 1, 2], suppress_below=1, **how), 0.6
+        assert dict(made.settings)["threshold"] == "1 answers"
         table = {name: values[::3] for name, values in made.columns.items()}
     low, high = (
         np.array([math.nan if end is None else end for end in table[end]]) for end in ("low", "high")
