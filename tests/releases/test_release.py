@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import os
+import re
 import stat
 import time
 from pathlib import Path
@@ -62,11 +63,11 @@ def test_files(table: rf.Release, tmp_path: Path) -> None:
         for public in (page, files[2].read_text(), files[0].read_text()):
             assert sentence not in public
     assert "cell_values" not in page
-    millions = pandas.DataFrame({"x": [2e9] * 300})
-    large = rf.release_sums(millions, "x", lower=0, upper=2e9, epsilon=1.0).save(
-        tmp_path / "large", private=tmp_path / "its"
-    )
-    assert "e+" not in large[0].read_text()
+    far = pandas.DataFrame({"x": [2e9] * 300, "y": 0.5})
+    sums = rf.release_sums(far, ["x", "y"], lower=[0, 0], upper=[2e9, 1], epsilon=1.0)
+    text = sums.save(tmp_path / "far", private=tmp_path / "its")[0].read_text()
+    assert "e+" not in text
+    assert re.search(r"\b\d{3}\.\d", text)
 
 
 def test_a_table_is_printed_with_its_sentence(table: rf.Release) -> None:

@@ -293,6 +293,17 @@ def test_a_loss_that_mixes_examples_is_found_out_in_every_step(share: Callable[[
     assert run.engine.steps == 1
 
 
+def test_the_same_loss_by_other_operations_is_not_refused() -> None:
+    """It rounds otherwise, far more than the smallest gradients are long."""
+    run = trained(Linear(), loss=functional.cross_entropy)
+    run.model.layer.weight.data.mul_(30)
+    ((inputs, _),) = run.loader
+    outputs = run.model(inputs)
+    (outputs.logsumexp(dim=1) - outputs[:, 0]).mean().backward()
+    run.optimizer.step()
+    assert run.engine.steps == 2
+
+
 def test_every_statement_says_what_is_assumed_of_loop_and_loss() -> None:
     claim = trained(Linear()).engine.guarantee(1e-5)
     assert any("must depend on that example alone" in sentence for sentence in claim.assumptions)

@@ -107,6 +107,7 @@ def test_single_examples() -> None:
     epsilons = by_hand().example_epsilons(1e-5)
     quantiles = report(examples=True)["example_epsilons"]
     assert quantiles is not None
+    assert [*quantiles] == [0.0, 0.1, 0.5, 0.9, 1.0]
     assert quantiles[0.0] == epsilons.min()
     assert quantiles[1.0] == epsilons.max()
     for share, epsilon in quantiles.items():
