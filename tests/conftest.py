@@ -34,7 +34,7 @@ LONG = (
     *("tests/accounting/test_contract.py", "tests/faults/test_kills.py"),
     *("tests/experiments/information/test_probe.py", "tests/experiments/sweep/test_runner.py"),
     *("tests/experiments/test_reproduce.py", "tests/test_docs.py", "tests/test_examples.py"),
-    *("tests/test_unchanged.py", "tests/training/test_distributed.py"),
+    *("tests/test_unchanged.py", "tests/training/test_distributed.py", "tests/training/test_sharding.py"),
 )
 # Files that begin processes (tests/forks.py). One worker runs them all, so that only one needs a server of
 # forks, which takes seconds to import what they need.
@@ -47,6 +47,7 @@ FORKING = (
     *("tests/test_docs.py", "tests/test_noise.py", "tests/test_notebooks.py", "tests/test_public_api.py"),
     *("tests/training/engine/test_engine.py", "tests/training/engine/test_run_file.py"),
     *("tests/training/test_linear_information.py", "tests/training/test_distributed.py"),
+    "tests/training/test_sharding.py",
 )
 
 
