@@ -56,6 +56,7 @@ def test_settings_are_refused_by_name() -> None:
         (lambda e, m, o, d: e.make_private(m, o, data_loader=d), "'data_loader' as in Opacus: write loader="),
         (lambda e, m, o, d: e.make_private_with_epsilon(m, o, d, max_grad_norm=1.0), r"Norm\(max_grad_norm"),
         (lambda e, *_: e.get_epsilon(1e-5), r"write engine.guarantee\(delta\).epsilon"),
+        (lambda e, m, o, d: e.make_private(m, o, d, poisson_sampling=True), 'write .*sampling="poisson"'),
         (lambda e, *_: rf.PrivacyEngine(LAW, CLIP, colour=1), "unexpected keyword argument 'colour'"),
     ],
 )
