@@ -173,6 +173,9 @@ a replaced ballot that is bounded never leaves a query for another one
 - twice = 2 * cost("added") if
 + twice = 0.0 if
 @ src/ringfence/accounting/decisions.py: accounting/decisions
+moves between candidates who are behind are free
+- (taken + given).where(
++ (0 * taken).where(
 queries that a replaced ballot leaves and joins are not charged
 - worst, knots = filled(*moved, 2.0 * at_most), torch
 + worst, knots = filled(*moved, 0.0), torch
@@ -332,17 +335,6 @@ count forgotten in the backward sum
 count forgotten in what holds for every theta
 - self.bounded_zcdp += count * bounded
 + self.bounded_zcdp += bounded
-
-@ src/ringfence/accounting/poisson_mixture.py: accounting/poisson_mixture accounting/fixed_batch
-few coordinates pushed up only
-- for side in pair]
-+ for side in pair[:1]]
-ratios beyond the grid forgotten
-- zeros, infinities = (1 + rounding) * first[0] + UNDERFLOW,
-+ zeros, infinities = 0 * first[0] + UNDERFLOW,
-slopes of a curve over the neighbouring cell
-- _slopes(below, width * down[1:])
-+ _slopes(below, width * down[:-1])
 
 @ src/ringfence/accounting/privacy_loss.py: accounting/privacy_loss
 delta = 0 although randomness is finite

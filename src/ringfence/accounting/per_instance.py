@@ -114,7 +114,7 @@ def pure_losses(mechanism: Mechanism, theta: Tensor, sensitivity: Real | Sensiti
     """What dominates one release of a theta of this shape by pure differential privacy; nothing if none does.
 
     >>> from ringfence.mechanisms.laplace import Laplace
-    >>> pure_losses(Laplace.of_scale(2.0), torch.zeros(9), Sensitivity(each=1.0, at_most=3))
+    >>> pure_losses(Laplace(2.0), torch.zeros(9), Sensitivity(each=1.0, at_most=3))
     (('pure', 0.5000000000005, 3),)
     """
     size = Sensitivity.of(sensitivity)
