@@ -190,17 +190,17 @@ a voter is never taken from one candidate and given to another
 
 @ src/ringfence/accounting/divergence_sums.py: accounting/divergence_sums
 the better end of every bin taken
-- number * ((0.5 + _MISPLACED) / bins)
-+ number * ((-0.5 + _MISPLACED) / bins)
+- _OFF_THE_MIDDLE = (0.5 + _MISPLACED)
++ _OFF_THE_MIDDLE = (-0.5 + _MISPLACED)
 a table read without the margin above its chords
-- return above * self.margin(setting), raised
-+ return above, raised
+- raised = above.view(2, len(self.orders)) * self.margin(setting)
++ raised = above.view(2, len(self.orders))
 chords for shifts of any size
 - _LARGEST_SHIFT = 32
 + _LARGEST_SHIFT = 1 << 20
 no charge for a coordinate rounded into the next bin
-- upper = torch.cat((nodes, number * ((0.5 + _MISPLACED) / bins)), dim=1)
-+ upper = torch.cat((nodes, number * (0.5 / bins)), dim=1)
+- _OFF_THE_MIDDLE = (0.5 + _MISPLACED)
++ _OFF_THE_MIDDLE = 0.5
 more counted at once than float32 holds
 - _COUNTED_AT_ONCE = {"cpu": 1 << 22}
 + _COUNTED_AT_ONCE = {"cpu": 1 << 26}
