@@ -79,7 +79,7 @@ class Loss(NamedTuple):
         counted = (mass > NEGLIGIBLE) & (rho < _FARTHEST * step)
         infinite = float(mass[~counted].sum())
         mass, rho = mass[counted], rho[counted].clip(min=-_FARTHEST * step)
-        below, share = nearest_below(rho, step)
+        below, share = _nearest_below(rho, step)
         places = np.concatenate((below, below + 1))
         places, index = np.unique(places, return_inverse=True)
         masses: Array = np.bincount(index, np.concatenate((mass * (1 - share), mass * share))).astype(float)
@@ -140,12 +140,8 @@ def squares(mass: Array, rho: Array) -> Array:
     return total
 
 
-def nearest_below(rho: Array, step: float) -> tuple[Places, Array]:
-    """The points of the grid below these losses, and the shares of their masses that go to the points above.
-
-    >>> nearest_below(np.array([0.25, -0.25]), 0.5)[0].tolist()
-    [0, -1]
-    """
+def _nearest_below(rho: Array, step: float) -> tuple[Places, Array]:
+    """The points of the grid below these losses, and the shares of their masses for the points above."""
     below = np.floor(rho / step)
     return below.astype(np.int64), (np.expm1(below * step - rho) / math.expm1(-step)).clip(0, 1)
 
@@ -601,7 +597,7 @@ def _on_grid(mass: Array, rho: Array, step: float) -> tuple[Array, Array, Places
     _, moves, releases = mass.shape
     finite = rho < np.inf
     infinite = np.where(finite, 0.0, mass).sum(axis=0).T
-    below, share = nearest_below(np.where(finite, rho, 0.0), step)
+    below, share = _nearest_below(np.where(finite, rho, 0.0), step)
     first = below.min(axis=(0, 1))
     below -= first
     lengths = below.max(axis=(0, 1)) + 2

@@ -39,13 +39,13 @@ class PoissonMixture:
         log_in, log_out = math.log(sampling_rate), 0.0 if self._whole else math.log1p(-sampling_rate)
         k = torch.arange(2, highest_moment(orders) + 1, dtype=torch.float64)
         alpha = orders.unsqueeze(1)
-        weights = log_binomial(alpha, k.clamp(max=alpha)) + k * log_in + (alpha - k) * log_out
+        weights = _log_binomial(alpha, k.clamp(max=alpha)) + k * log_in + (alpha - k) * log_out
         used = k == alpha if self._whole else k <= alpha
         self._weights = torch.where(used, weights, -torch.inf)
         # Taylor coefficients of (1 + x)^-b at x = q (r - 1), and bounds of the remainders
         b = orders - 1
-        self._second = log_binomial(b + 1, 2) + 2 * log_in
-        self._third = log_binomial(b + 2, 3) + 3 * log_in
+        self._second = _log_binomial(b + 1, 2) + 2 * log_in
+        self._third = _log_binomial(b + 2, 3) + 3 * log_in
         self._rest_of_2 = _log_remainder(b, 2, log_in, log_out)
         self._rest_of_4 = _log_remainder(b, 4, log_in, log_out)
         # for the bound between means: powers p b of P/Q, and b KL(p || q)
@@ -157,12 +157,8 @@ def chords(known: Tensor, values: Tensor, points: Tensor) -> Tensor:
     return torch.lerp(values[:, left], values[:, right], share)
 
 
-def log_binomial(n: Tensor, k: Tensor | int) -> Tensor:
-    """log C(n, k).
-
-    >>> round(float(log_binomial(torch.tensor(5.0).double(), 2).exp()), 9)
-    10.0
-    """
+def _log_binomial(n: Tensor, k: Tensor | int) -> Tensor:
+    """log C(n, k)."""
     k = torch.as_tensor(k, dtype=torch.float64)
     return torch.lgamma(n + 1) - torch.lgamma(k + 1) - torch.lgamma(n - k + 1)
 
@@ -176,7 +172,7 @@ def _log_remainder(b: Tensor, m: int, log_in: float, log_out: float) -> Tensor:
     """
     trials = (b + m - 1).unsqueeze(1)
     i = torch.arange(m, int(trials.max()) + 1, dtype=torch.float64)
-    terms = log_binomial(trials, i.clamp(max=trials)) + i * log_in + (trials - i) * log_out
+    terms = _log_binomial(trials, i.clamp(max=trials)) + i * log_in + (trials - i) * log_out
     return torch.logsumexp(torch.where(i <= trials, terms, -torch.inf), dim=1) - b * log_out
 
 
