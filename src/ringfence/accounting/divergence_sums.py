@@ -52,9 +52,7 @@ _KEPT = 1 << 28  # numbers: 2 GiB of pages, then a fresh start
 _BINS_PER_CELL = 16
 _BINS_PER_CALL = {"cuda": 8192}
 _MISPLACED = 1 / 16  # of a bin: how far rounding can move a coordinate across the edge of its bin
-_OFF_THE_MIDDLE = (
-    0.5 + _MISPLACED
-) / _BINS_PER_CELL  # of a cell: how far it may be from the middle of its bin
+_OFF_THE_MIDDLE = (0.5 + _MISPLACED) / _BINS_PER_CELL  # of a cell: from the middle of its bin, at most
 _COUNTED_AT_ONCE = {"cpu": 1 << 22}  # coordinates
 _COUNTED_AT_ONCE_ELSEWHERE = 1 << 24  # torch counts in theta's dtype, and float32 one by one up to here
 
