@@ -175,10 +175,9 @@ def test_a_step_worst_case_dataset_may_have_settings_of_its_own() -> None:
     alone.step_worst_case(torch.zeros(3))
     torch.testing.assert_close(account.forward, alone.forward, rtol=0, atol=0)
     torch.testing.assert_close(account.gaussian, alone.gaussian, rtol=0, atol=0)
-    own = account.fresh()
+    own, single = (rf.SampledAccountant(rf.Gaussian(1.0), 0.1, 0.5) for _ in range(2))
     for settings in ({}, other, {}):  # the cost of an account's own step is kept, for its own steps alone
         own.step_worst_case(torch.zeros(3), **settings)
-    single = account.fresh()
     single.step_worst_case(torch.zeros(3), count=2)
     torch.testing.assert_close(own.forward, single.forward + alone.forward, rtol=1e-12, atol=0)
 
