@@ -407,7 +407,7 @@ class Poll:
         >>> import ringfence as rf
         >>> poll = Poll.checked(Budget.checked(1.0, 1e-6), "added", None, False, noise="auto")
         >>> poll.law(rf.NoisyWinner(poll.sigma(5, 1.0)), queries=5, choices=3)
-        GumbelWinner(scale=4.3...)
+        GumbelWinner(scale=4.29...)
         """
         if self.noise == "gaussian":
             return gaussian
