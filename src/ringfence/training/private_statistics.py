@@ -21,7 +21,7 @@ from ringfence.training.linear import charged_sensitivity, run_noise
 _OCTAVES = 20  # magnitudes are told apart from 2^-20 to 2^20; others count with the ends
 _BINS = 2 * _OCTAVES + 1
 _ROUNDS = 2
-_TYPICAL = 0.6  # norm of the features and their squares, over sqrt(p), beyond which a row is scaled down
+_TYPICAL = 0.45  # norm of the features and their squares, over sqrt(p), beyond which a row is scaled down
 COUNTS_SHARE = 0.03
 _LEAST_VARIANCE = 0.0025  # by more than its root no round divides a scale
 _ENTRIES = 1 << 22  # how many numbers are held at once
@@ -166,7 +166,7 @@ def private_scaling(rows: Tensor, sums: PrivateSums) -> tuple[Tensor, Tensor]:
     common = (found.mean(dim=0) - 0.1 * noise / math.sqrt(width) * octaves.abs()).argmax()
     best, place = found.max(dim=1)
     doubt = noise * (1 + math.sqrt(2 * math.log(bins)))  # the largest of so many normal numbers, and a bit
-    scale = torch.exp2(octaves[torch.where(best > doubt, place, common)].double())
+    scale = 2 * torch.exp2(octaves[torch.where(best > doubt, place, common)].double())
 
     center = torch.zeros_like(scale)
     for number in range(1, _ROUNDS + 1):

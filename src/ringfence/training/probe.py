@@ -199,7 +199,7 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         norms = None
         unit = self.unit_rows
         if unit is None:
-            unit = self.target_epsilon is not None and not self._scales
+            unit = self.target_epsilon is not None and not self._scales  # rows of any norm have no rule
         with np.errstate(over="ignore"):  # what float32 does not hold is refused
             features = self._mapped(X)
             if checks.flag("unit_rows", unit):
@@ -211,12 +211,9 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
     def _scales(self) -> bool:
         """Whether a part of the target is spent on the scaling of features."""
         if self.private_scaling is None:
-            return self.target_epsilon is not None and self.unit_rows is not True
-        if checks.flag("private_scaling", self.private_scaling):
-            if self.target_epsilon is None:
-                raise ValueError("private_scaling must be False where target_epsilon is None, got True")
-            if self.unit_rows:
-                raise ValueError("unit_rows must be False where private_scaling is True, got True")
+            return self.target_epsilon is not None
+        if checks.flag("private_scaling", self.private_scaling) and self.target_epsilon is None:
+            raise ValueError("private_scaling must be False where target_epsilon is None, got True")
         return bool(self.private_scaling)
 
     def _mapped(self, X: Any) -> Any:  # noqa: N803
@@ -302,17 +299,17 @@ class LinearProbe(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
     ``steps``; ``momentum``; ``target_epsilon`` and ``target_delta``; ``fit_intercept``; ``private_scaling``,
     which spends a part of the target on the place and the spread of each feature, by which features are
     shifted and divided (``training.private_statistics``); ``public_center`` and ``public_scale``, numbers or
-    arrays that features are shifted and divided by before that; ``unit_rows``, which divides every row by its
-    length instead; ``public_size``, the number that the sum is divided by; ``public_classes``, all the labels
+    arrays that features are shifted and divided by before that; ``unit_rows``, which then divides every row
+    by its length, which helps features that a network made; ``public_size``, the number that the sum is divided by; ``public_classes``, all the labels
     there may be; ``public_projection``, a ``PublicProjection`` or an array (p, k), which maps features before
     all that; ``class_weight``, a dict of public weights of classes; ``public_largest_weight``, which no
     ``sample_weight`` of ``fit`` is above; ``random_state``; ``device``; ``secure``, which takes noise from
     the operating system, without a seed, and releases points of a public grid. Rounding and finite randomness
-    are then part of ``guarantee``, but not of the numbers of single examples (docs/security.md). None stands for
-    Clamp(1e-3), 1.0, 10, 0.0 and False where ``clip``, ``learning_rate``, ``steps``, ``momentum`` and
-    ``unit_rows`` are not given and there is no target. With a target, ``private_scaling`` is True unless
-    ``unit_rows`` is, rows are divided by their length where it is False, and with an intercept the counts of
-    the classes are released too: the intercepts begin at what they say.
+    are then part of ``guarantee``, but not of the numbers of single examples (docs/security.md). None stands
+    for Clamp(1e-3), 1.0, 10, 0.0 and False where ``clip``, ``learning_rate``, ``steps``, ``momentum`` and
+    ``unit_rows`` are not given and there is no target. With a target, ``private_scaling`` is True, rows are
+    divided by their length where it is False, and with an intercept the counts of the classes are released
+    too: the intercepts begin at what they say.
 
     A fitted probe says what it was trained with: ``mechanism_``, ``clip_``, ``learning_rate_``, ``steps_``,
     ``momentum_``, ``unit_rows_``, and ``center_`` and ``scale_``, those found privately, or None. ``coef_``
@@ -430,8 +427,8 @@ class LinearProbe(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
         training = self._kept("fisher_information_loss")
         if training.scaling is not None:
             raise ValueError(
-                "fisher_information_loss needs private_scaling to be False: counts of magnitudes jump where a "
-                "feature passes a power of two, which no finite eta bounds"
+                "fisher_information_loss needs private_scaling to be False: counts of magnitudes jump where "
+                "a feature passes a power of two, which no finite eta bounds"
             )
         rates = attribute_rates(self.public_scale, self.public_projection, training.data.width)
         eta = training.fisher_information_loss(torch.from_numpy(rates * UP), kind)
