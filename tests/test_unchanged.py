@@ -104,7 +104,9 @@ def numbers_of_training() -> Iterator[tuple[str, Any]]:
     labels = np.arange(120) % 3
     features = np.eye(3)[labels] + 0.1 * spread(120, 3).numpy()
     law = rf.TruncatedGaussian(4.0, bound=32.0)
-    probe = rf.LinearProbe(law, 0.05, learning_rate=8.0, steps=5, random_state=1).fit(features, labels)
+    probe = rf.LinearProbe(
+        law, 0.05, learning_rate=8.0, steps=5, fit_intercept=False, random_state=1
+    ).fit(features, labels)
     yield "weights", probe.coef_
     yield "probe", claims(probe.guarantee(DELTA))
     yield "probe examples", probe.example_epsilons(DELTA)[:5]

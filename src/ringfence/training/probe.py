@@ -488,8 +488,8 @@ class ProbeData:
         rows = (self.features.double() - center[:width]) / (scale[:width] * width**0.5)
         short, norms = unit_rows(rows)
         rows = torch.where((norms > 1)[:, None], short, rows).to(self.features.dtype)
-        if self.classes is None:
-            labels = ((labels.double() - center[-1]) / scale[-1]).to(rows.dtype)
+        if self.classes is None:  # a shorter row predicts a number that is smaller by the same factor
+            labels = ((labels.double() - center[-1]) / scale[-1] / norms.clamp(min=1)).to(rows.dtype)
         return replace(self, features=rows, labels=labels)
 
     def with_intercept(self, value: float) -> "ProbeData":
