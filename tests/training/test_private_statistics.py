@@ -16,7 +16,7 @@ from ringfence.training.private_statistics import (
 )
 
 # every row of small data: zeros, ends of magnitudes, numbers beyond all magnitudes, ordinary ones
-ENTRIES = (0.0, 1.0, -0.75, 1e-30, 3e7, -2.5)
+ENTRIES = (0.0, 1.0, -0.75, 1e-30, 3e10, -2.5)
 ROWS = torch.tensor(list(itertools.product(ENTRIES, repeat=2)))
 
 
@@ -107,7 +107,7 @@ def test_the_result_is_about_means_and_deviations_whatever_the_units() -> None:
         center, scale = private_scaling(rows, sums(6, mu=3.0, examples=5000, public_size=5000.0))
         assert float(((center - rows.mean(0)) / rows.std(0)).abs().max()) < 0.2 * max(1, abs(shift) / 30)
         if abs(shift) < 100:  # two rounds do not find a spread 300 times smaller than its place
-            assert float((scale / rows.std(0)).log2().abs().max()) < 0.5
+            assert float((scale / rows.std(0)).log2().abs().max()) < 0.6
 
 
 def test_where_all_is_noise_all_features_get_the_scale_that_is_common() -> None:

@@ -18,7 +18,7 @@ from ringfence.numerics.rounding import UP
 from ringfence.training.clipping import Norm
 from ringfence.training.linear import charged_sensitivity, run_noise
 
-_OCTAVES = 20  # magnitudes are told apart from 2^-20 to 2^20; others count with the ends
+_OCTAVES = 30  # magnitudes are told apart from 2^-30 to 2^30; others count with the ends
 _BINS = 2 * _OCTAVES + 1
 _ROUNDS = 2
 _TYPICAL = 0.45  # norm of the features and their squares, over sqrt(p), beyond which a row is scaled down
@@ -51,7 +51,7 @@ def planned_sums(
 
     >>> sums = planned_sums(1.0, 0.2, features=4, classes=2, largest_weight=1.0)
     >>> [(name, each.width) for name, each in sums.items()]
-    [('magnitudes', 164), ('moments 1', 8), ('moments 2', 8), ('classes', 2)]
+    [('magnitudes', 244), ('moments 1', 8), ('moments 2', 8), ('classes', 2)]
     >>> round(sum((each.clip.norm / float(each.law.sigma)) ** 2 for each in sums.values()), 3)
     0.23
     """

@@ -300,16 +300,16 @@ class LinearProbe(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
     which spends a part of the target on the place and the spread of each feature, by which features are
     shifted and divided (``training.private_statistics``); ``public_center`` and ``public_scale``, numbers or
     arrays that features are shifted and divided by before that; ``unit_rows``, which then divides every row
-    by its length, which helps features that a network made; ``public_size``, the number that the sum is divided by; ``public_classes``, all the labels
-    there may be; ``public_projection``, a ``PublicProjection`` or an array (p, k), which maps features before
-    all that; ``class_weight``, a dict of public weights of classes; ``public_largest_weight``, which no
-    ``sample_weight`` of ``fit`` is above; ``random_state``; ``device``; ``secure``, which takes noise from
-    the operating system, without a seed, and releases points of a public grid. Rounding and finite randomness
-    are then part of ``guarantee``, but not of the numbers of single examples (docs/security.md). None stands
-    for Clamp(1e-3), 1.0, 10, 0.0 and False where ``clip``, ``learning_rate``, ``steps``, ``momentum`` and
-    ``unit_rows`` are not given and there is no target. With a target, ``private_scaling`` is True, rows are
-    divided by their length where it is False, and with an intercept the counts of the classes are released
-    too: the intercepts begin at what they say.
+    by its length, which helps features that a network made; ``public_size``, the number that the sum is
+    divided by; ``public_classes``, all the labels there may be; ``public_projection``, a ``PublicProjection``
+    or an array (p, k), which maps features before all that; ``class_weight``, a dict of public weights of
+    classes; ``public_largest_weight``, which no ``sample_weight`` of ``fit`` is above; ``random_state``;
+    ``device``; ``secure``, which takes noise from the operating system, without a seed, and releases points
+    of a public grid. Rounding and finite randomness are then part of ``guarantee``, but not of the numbers of
+    single examples (docs/security.md). None stands for Clamp(1e-3), 1.0, 10, 0.0 and False where ``clip``,
+    ``learning_rate``, ``steps``, ``momentum`` and ``unit_rows`` are not given and there is no target. With a
+    target, ``private_scaling`` is True, rows are divided by their length where it is False, and with an
+    intercept the counts of the classes are released too: the intercepts begin at what they say.
 
     A fitted probe says what it was trained with: ``mechanism_``, ``clip_``, ``learning_rate_``, ``steps_``,
     ``momentum_``, ``unit_rows_``, and ``center_`` and ``scale_``, those found privately, or None. ``coef_``
