@@ -45,7 +45,7 @@ def test_what_is_predicted_is_scaled_like_a_feature() -> None:
     few, other = model(target_epsilon=1e5), model(target_epsilon=1e5)
     one = few.fit(FEATURES, NUMBERS).predict(FEATURES)
     two = other.fit(FEATURES, 1024 * NUMBERS).predict(FEATURES)
-    assert np.allclose(two / 1024, one, rtol=1e-2)
+    assert np.std(two / 1024 - one) < 0.05 * np.std(one)
 
 
 def test_an_example_adds_its_clipped_gradient() -> None:

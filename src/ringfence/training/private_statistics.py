@@ -20,6 +20,7 @@ from ringfence.training.linear import charged_sensitivity, run_noise
 
 _OCTAVES = 30  # magnitudes are told apart from 2^-30 to 2^30; others count with the ends
 _BINS = 2 * _OCTAVES + 1
+_LONG = 0.05  # the share of the entries of all features that may be above the scale of those in doubt
 _ROUNDS = 2
 _TYPICAL = 0.45  # norm of the features and their squares, over sqrt(p), beyond which a row is scaled down
 COUNTS_SHARE = 0.03
@@ -130,7 +131,8 @@ def private_scaling(rows: Tensor, sums: PrivateSums) -> tuple[Tensor, Tensor]:
 
     First the numbers of rows whose entry is in [2^(k-1), 2^k), for each feature and k: a record adds at most
     one to one count of each feature. A feature gets the magnitude of most of its entries where the noise
-    leaves no doubt, and otherwise that of most entries of all features. Then, twice, the sums of
+    leaves no doubt, and otherwise that of the largest entries of all features: a feature that is thought
+    to be larger than it is says little, and one that is thought to be smaller drowns the others. Then, twice, the sums of
     z = (x - center) / scale, held in [-1, 1], and of z^2. Means are shrunk towards 0 and variances towards
     their mean as their noise deserves (James and Stein), and no variance is taken to be below its noise.
 
@@ -159,14 +161,17 @@ def private_scaling(rows: Tensor, sums: PrivateSums) -> tuple[Tensor, Tensor]:
     for some in _chunks(rows, width):
         counts += torch.bincount(places(some)[some != 0], minlength=bins)
     found = sums.release("magnitudes", counts, one_hot).view(width, _BINS) / size
+    noise = float(sums.plan["magnitudes"].law.sigma) / size
+    above = found.mean(dim=0).flip(0).cumsum(0).flip(0)
+    number = torch.arange(_BINS, 0, -1, device=rows.device)
+    clear = above > _LONG * above[0] + 3 * noise * (number / width).sqrt()
     padded = torch.nn.functional.pad(found, (1, 1))
-    found = padded[:, :-2] + padded[:, 1:-1] + padded[:, 2:]
-    noise = math.sqrt(3) * float(sums.plan["magnitudes"].law.sigma) / size
+    found, noise = padded[:, :-2] + padded[:, 1:-1] + padded[:, 2:], noise * math.sqrt(3)
     octaves = torch.arange(-_OCTAVES, _OCTAVES + 1, device=rows.device)
-    common = (found.mean(dim=0) - 0.1 * noise / math.sqrt(width) * octaves.abs()).argmax()
     best, place = found.max(dim=1)
+    common = clear.nonzero().max() if clear.any() else found.mean(dim=0).argmax() + 1
     doubt = noise * (1 + math.sqrt(2 * math.log(bins)))  # the largest of so many normal numbers, and a bit
-    scale = 2 * torch.exp2(octaves[torch.where(best > doubt, place, common)].double())
+    scale = torch.exp2(octaves[torch.where(best > doubt, place + 1, common).clamp(max=_BINS - 1)].double())
 
     center = torch.zeros_like(scale)
     for number in range(1, _ROUNDS + 1):
