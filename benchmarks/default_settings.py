@@ -226,7 +226,7 @@ def largest_mu(holds: Callable[[float], bool]) -> float:
 
 
 def splits(name: str, seeds: int, device: str) -> Iterator[Data]:
-    """For each seed the data of this name; a fifth, another each time, is for the test where it is no file."""
+    """For each seed the data of this name; a fifth of what is no file is for the test."""
     if name not in (*CHOSEN_ON, *JUDGED_ON):
         file = read_features(Path(name))
         parts = (file.train_features, file.train_labels, file.test_features, file.test_labels)

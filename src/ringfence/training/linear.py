@@ -258,18 +258,18 @@ def checked_examples(features: Real, labels: Real, classes: int) -> tuple[Tensor
     tensor([0, 1])
     """
     features = checks.finite("features", features)
-    if (
-        not isinstance(labels, Tensor) and classes != 1
-    ):  # containers of integers, which float64 holds on the way
+    checks.count("classes", classes, at_least=1, at_most=10**6)
+    if classes == 1:
+        labels = checks.finite("labels", labels)
+    elif not isinstance(labels, Tensor):  # containers of integers, which float64 holds on the way
         numbers = checks.finite("labels", labels)
         labels = checks.require("labels", "must be integers", numbers, numbers % 1 == 0).long()
-    checks.count("classes", classes, at_least=1, at_most=10**6)
     if features.dim() != 2 or not features.numel():
         raise ValueError(f"features must have shape (n, p) and not be empty, got {list(features.shape)}")
     if classes == 1:
         if labels.shape != features.shape[:1]:
             raise ValueError(f"labels must be {len(features)} numbers, got shape {list(labels.shape)}")
-        return features, checks.finite("labels", labels).to(features)
+        return features, labels.to(features)
     check_labels(labels, len(features), classes)
     return features, labels
 

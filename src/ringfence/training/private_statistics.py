@@ -132,9 +132,10 @@ def private_scaling(rows: Tensor, sums: PrivateSums) -> tuple[Tensor, Tensor]:
     First the numbers of rows whose entry is in [2^(k-1), 2^k), for each feature and k: a record adds at most
     one to one count of each feature. A feature gets the magnitude of most of its entries where the noise
     leaves no doubt, and otherwise that of the largest entries of all features: a feature that is thought
-    to be larger than it is says little, and one that is thought to be smaller drowns the others. Then, twice, the sums of
-    z = (x - center) / scale, held in [-1, 1], and of z^2. Means are shrunk towards 0 and variances towards
-    their mean as their noise deserves (James and Stein), and no variance is taken to be below its noise.
+    to be larger than it is says little, and one that is thought to be smaller drowns the others. Then,
+    twice, the sums of z = (x - center) / scale, held in [-1, 1], and of z^2. Means are shrunk towards 0 and
+    variances towards their mean as their noise deserves (James and Stein), and no variance is taken to be
+    below its noise.
 
     Guarantee: the result depends on the rows through released sums only.
 
@@ -169,7 +170,7 @@ def private_scaling(rows: Tensor, sums: PrivateSums) -> tuple[Tensor, Tensor]:
     found, noise = padded[:, :-2] + padded[:, 1:-1] + padded[:, 2:], noise * math.sqrt(3)
     octaves = torch.arange(-_OCTAVES, _OCTAVES + 1, device=rows.device)
     best, place = found.max(dim=1)
-    common = clear.nonzero().max() if clear.any() else found.mean(dim=0).argmax() + 1
+    common = int(clear.nonzero().max() if clear.any() else found.mean(dim=0).argmax() + 1)
     doubt = noise * (1 + math.sqrt(2 * math.log(bins)))  # the largest of so many normal numbers, and a bit
     scale = torch.exp2(octaves[torch.where(best > doubt, place + 1, common).clamp(max=_BINS - 1)].double())
 

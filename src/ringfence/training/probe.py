@@ -679,9 +679,8 @@ class _Training:
     def of(cls, given: ProbeData, plan: _Plan) -> "_Training":
         """Makes every release of the plan."""
         settings: dict[str, Any] = {"public_size": plan.size, "secure": plan.secure}
-        seed, own, data, scaling, start = plan.settings.seed, (), given, None, None
-        if given.weights is not None:
-            own = (given.weights.values,)
+        seed, data, scaling, start = plan.settings.seed, given, None, None
+        own = () if given.weights is None else (given.weights.values,)
         digest = b"" if seed is None else data_digest(given.features, given.labels, *own)
         sums = PrivateSums(plan.sums, len(given.features), seed=seed, data=digest, **settings)
         if "magnitudes" in plan.sums:
