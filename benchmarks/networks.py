@@ -1,6 +1,7 @@
 """The clipped sum of a network's gradients, against ordinary training and against Opacus.
 
     python -m benchmarks.networks [--device cuda] [--float32] [--networks wrn,cnn] [--batches 200,1000]
+    python -m benchmarks.networks --per-unit 8 --batches 1600 --ways ordinary,clamp,norm
 
 Everybody starts from a model, a batch and its labels. Ordinary training ends with the gradient of the mean
 loss; the others end with the sum of clipped gradients: Clamp and Norm are ours, "hooks" and "ghost" are the
@@ -249,7 +250,7 @@ class _Resident(TensorDataset):
 
 
 def candidates(
-    problem: Problem, batch: int, device: torch.device, precision: Any, wanted: list[str]
+    problem: Problem, batch: int, device: torch.device, precision: Any, wanted: list[str], per_unit: int
 ) -> Iterator[tuple[str, Work]]:
     """The ways, each with a model of its own; those that fail are named and left out."""
 
@@ -259,16 +260,20 @@ def candidates(
         return fresh if problem.words else fresh.to(memory_format=torch.channels_last)
 
     def repeated(clip: rf.Clip) -> Work:
-        return ours(RecordedGradients(model(), rows=batch), clip, inputs, labels, precision)
+        return ours(
+            RecordedGradients(model(), rows=batch, per_unit=per_unit), clip, inputs, labels, precision
+        )
 
     inputs, labels = problem.batch(batch, device)
     ways: dict[str, Callable[[], Work]] = {
         "ordinary": lambda: ordinary(model(), inputs, labels, precision),
-        "clamp": lambda: ours(ExampleGradients(model()), CLAMP, inputs, labels, precision),
-        "norm": lambda: ours(ExampleGradients(model()), NORM, inputs, labels, precision),
+        "clamp": lambda: ours(ExampleGradients(model(), per_unit=per_unit), CLAMP, inputs, labels, precision),
+        "norm": lambda: ours(ExampleGradients(model(), per_unit=per_unit), NORM, inputs, labels, precision),
         "hooks": lambda: opacus(model(), inputs, labels, precision, ghost=False),
         "ghost": lambda: opacus(model(), inputs, labels, precision, ghost=True),
-        "formed": lambda: ours(ExampleGradients(model()), SCALE, inputs, labels, precision),
+        "formed": lambda: ours(
+            ExampleGradients(model(), per_unit=per_unit), SCALE, inputs, labels, precision
+        ),
         "step": lambda: engine_step(problem, model(), batch, device, precision),
         "recorded ordinary": lambda: recorded(model(), inputs, labels, precision),
         "recorded clamp": lambda: repeated(CLAMP),
@@ -319,6 +324,7 @@ def main() -> None:
     parser.add_argument("--batches")
     parser.add_argument("--ways", help=f"{', '.join((*EAGER, *RECORDED))}; all by default")
     parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--per-unit", type=int, default=1, help="rows of a unit, for clamp, norm and formed")
     asked = parser.parse_args()
     device = torch.device(asked.device)
     on_gpu = device.type == "cuda"
@@ -344,7 +350,7 @@ def main() -> None:
                     gc.collect()
                     torch.cuda.empty_cache()
                     before = torch.cuda.memory_allocated() / 2**30
-                works = dict(candidates(PROBLEMS[name], batch, device, precision, group))
+                works = dict(candidates(PROBLEMS[name], batch, device, precision, group, asked.per_unit))
                 if on_gpu:
                     torch.cuda.empty_cache()
                 held = torch.cuda.memory_reserved() / 2**30 if on_gpu else float("nan")

@@ -975,6 +975,18 @@ as many answers of a person as were given
 a published epsilon that is not paid for
 - publishing_loss(found.publishing_zcdp, account
 + publishing_loss(0 * found.publishing_zcdp, account
+@ src/ringfence/releases/ballots.py: releases/votes
+Gumbel noise found for voters who are added, where they are replaced
+- poll.neighbours, poll.at_most, steps=queries)
++ "added", poll.at_most, steps=queries)
+@ src/ringfence/releases/ballots.py: releases/votes
+Gumbel noise found for one query
+- budget, charged = poll.budget, poll.at_most or queries
++ budget, charged = poll.budget, 1
+@ src/ringfence/releases/ballots.py: releases/votes releases/winners
+the worse noise
+- or leads[0] < leads[1] else
++ or leads[0] > leads[1] else
 @ src/ringfence/releases/ballots.py: releases/engines
 several votes of a person at one query
 - own = bounded(rows, own, cells.count, 1, each=("person", "query"))
@@ -1199,7 +1211,71 @@ the sum of one process only
 -         torch.distributed.all_reduce(values)
 +         pass
 
+@ src/ringfence/huggingface.py: huggingface
+a resumed training whose account begins at 0
+-         self.engine.load(file)
+-         steps
++         steps
+a checkpoint of another step than the run's
+- if steps != self.engine.steps:
++ if False:
+a second training that forgets what the first one spent
+-             if file.exists():
++             if False:
+a step that is left out because its sample is used up
+-             if optimizer.release():
++             if optimizer.release() is not None:
+
+@ src/ringfence/lightning.py: lightning
+a resumed fit whose account begins at 0
+-         self.engine.load(file)
+-         if self._found
++         if False
+a fit that goes on from another checkpoint than its account
+-         if self._found != self.state_dict():
++         if False:
+a second fit that forgets what the first one spent
+-             if file is not None and file.exists():
++             if False:
+a training step that goes past the private module
+-         if not self._called:
++         if False:
+a fit whose sample of a step is used up
+-         while not self._private[1].release():
++         while self._private[1].release() is None:
+
+@ src/ringfence/training/layout.py: training/engine/run
+a sum is finite if one of its coordinates is
+- torch.isfinite(theta).all()
++ torch.isfinite(theta).any()
+
+@ src/ringfence/training/sharding.py: training/sharding
+the noise of one shard on the other
+- ("shard", distributed.rank())
++ ("shard",)
+a shard that is charged for itself alone
+- return distributed.summed(sums.to(theta.device).contiguous()).cpu()
++ return sums
+a norm clip that is charged shard by shard
+- elif account.adds_coordinates(whole):
++ elif True:
+a shard of the gradients of one process
+- DTensor, Partial, distribute_tensor
++ DTensor, Replicate as Partial, distribute_tensor
+weights of before the last step
+-             layer.set_reshard_after_forward(True, recurse=False)
++             pass
+a NaN that one process has
+- all(finite)
++ finite[0]
+
+@ src/ringfence/training/engine/batches.py: training/distributed
+a sample of one process's batch_size
+-         batch_size *= 1 if sampling == "full" else distributed.world_size()
 @ src/ringfence/training/engine/batches.py: training/engine/batches
+a part of a step that one process lacks
+- range(0, most, self.batch_size)
++ range(0, max(1, len(mine)), self.batch_size)
 samples that repeat every step
 - self.draw(noise, "sample", step)
 + self.draw(noise, "sample")
@@ -1281,8 +1357,8 @@ a save forgets which releases are still to be repeated
 - if place[0] >= self.steps]
 + if place[0] > self.steps]
 noise that does not depend on the sum
-- "noise", step, name, device
-+ "noise", step, device
+- "noise", step, name, *self
++ "noise", step, *self
 the journal not written
 - if new and self.journal is not None:
 + if False:
@@ -1328,20 +1404,17 @@ the batch after a release that failed taken for the next
 +         self._due = (batch.step + 1, 0)
 +         total, self._sum = self._sum, None
 released before it is charged
-- self.account.charge(theta, None if self._examples is None else self._auxiliary_sums(step))
+- self.layout.charge(self.account, theta, auxiliary)
 + pass
-a sum is finite if one of its coordinates is
-- torch.isfinite(theta).all()
-+ torch.isfinite(theta).any()
 @ src/ringfence/training/engine/run.py: training/isolation
 a gradient of the user's own moves a parameter
 -                 parameter.grad = None  # nothing but the released sum moves a parameter
 +                 pass
 @ src/ringfence/training/engine/run.py: training/engine/run training/engine/run_file
 dropout drawn anew for the gradient
--         with self._seeded(batch, inputs):
+-         with self._seeded(batch, inputs), self.layout.gathered():
 -             return batch,
-+         if True:
++         with self.layout.gathered():
 +             return batch,
 @ src/ringfence/training/engine/run.py: training/assumptions
 a seed that a resumed run forgets was given

@@ -40,6 +40,7 @@ LONG = (
     "tests/test_examples.py",
     "tests/test_unchanged.py",
     "tests/training/test_distributed.py",
+    "tests/training/test_sharding.py",
 )
 # Files that begin processes (tests/forks.py). One worker runs them all, so that only one needs a server of
 # forks, which takes seconds to import what they need.
@@ -65,6 +66,7 @@ FORKING = (
     "tests/training/engine/test_run_file.py",
     "tests/training/test_linear_information.py",
     "tests/training/test_distributed.py",
+    "tests/training/test_sharding.py",
 )
 
 

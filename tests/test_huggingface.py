@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from ringfence.files.journal import Journal
 from tests import tiny_bert
 
 
@@ -108,9 +109,66 @@ def test_what_would_be_another_mechanism_is_refused(
         trainer(tmp_path, **arguments)
 
 
-def test_a_run_that_would_forget_its_account_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="resume_from_checkpoint must be None, got True"):
-        trainer(tmp_path).train(resume_from_checkpoint=True)
+def test_training_goes_on_from_a_checkpoint_with_its_account(tmp_path: Path) -> None:
+    import transformers
+
+    class Killed(transformers.TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+            if state.global_step == 4:
+                raise KeyboardInterrupt
+
+    options = {"max_steps": 6, "save_steps": 3, "logging_steps": 1, "lr_scheduler_type": "linear"}
+    options |= {"optim": "adamw_torch", "learning_rate": 0.01}
+    whole = trainer(tmp_path / "whole", **options)
+    whole.train()
+    killed = trainer(tmp_path / "killed", **options)
+    killed.add_callback(Killed())
+    with pytest.raises(KeyboardInterrupt):
+        killed.train()
+    again = trainer(tmp_path / "killed", **options)
+    again.train(resume_from_checkpoint=True)
+    assert torch.equal(tiny_bert.trained(again.model), tiny_bert.trained(whole.model))
+    assert again.engine.steps == again.state.global_step == 6
+    assert again.engine.account.steps == 6  # the fourth release came again, and was charged once
+    logged = [(entry["step"], entry["epoch"]) for entry in again.state.log_history if "loss" in entry]
+    assert logged == [(step, pytest.approx(step / tiny_bert.STEPS)) for step in range(1, 7)]
+    with pytest.raises(ValueError, match=r"checkpoint-3 is not where .* resume from checkpoint-6"):
+        trainer(tmp_path, **options).train(resume_from_checkpoint=str(tmp_path / "killed/checkpoint-3"))
+    with pytest.raises(ValueError, match=r"run.ckpt holds the account of an earlier training"):
+        trainer(tmp_path / "whole", **options).train()
+    (tmp_path / "whole/_private/run.ckpt").unlink()
+    with pytest.raises(ValueError, match=r"checkpoint-6 cannot be resumed: .*run.ckpt is missing"):
+        trainer(tmp_path / "whole", **options).train(resume_from_checkpoint=True)
+
+
+def test_a_step_whose_sum_changed_is_made_with_a_new_sample(tmp_path: Path) -> None:
+    options = {"max_steps": 4, "save_steps": 2}
+    trainer(tmp_path, **{**options, "max_steps": 2}).train()
+    # what a killed process released of the third step, with another sum than the one that comes
+    journal = tmp_path / "_private/run.ckpt.journal"
+    before = trainer(tmp_path / "other", **{**options, "max_steps": 3, "save_strategy": "no"})
+    before.train()
+    record = {"step": 2, "attempt": 0, "digest": "00" * 32, "account": before.engine.account.state_dict()}
+    with Journal(journal) as file:
+        file.append(record)
+    again = trainer(tmp_path, **options)
+    with pytest.warns(UserWarning, match="step 2 was released before, with another sum"):
+        again.train(resume_from_checkpoint=True)
+    assert (again.engine.steps, again.engine.account.steps, again.state.global_step) == (4, 5, 4)
+
+
+def test_half_precision_takes_the_fused_pass(tmp_path: Path) -> None:
+    private = trainer(tmp_path, bf16=True, save_strategy="no")
+    private.train()
+    assert private.engine.fallback_reason is None
+    assert not private.engine.slower_layers
+    with torch.autocast("cpu", torch.bfloat16):
+        expected = tiny_bert.by_hand()
+    assert not torch.equal(expected, tiny_bert.by_hand())
+    torch.testing.assert_close(tiny_bert.trained(private.model), expected, rtol=1e-6, atol=1e-7)
+
+
+def test_what_cannot_be_trained_so_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="target_epsilon needs a whole number of epochs and no max_steps"):
         trainer(tmp_path, target=1.0).train()
     with pytest.raises(ValueError, match="needs a batch size of at least 24, got 8"):

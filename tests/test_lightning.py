@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from ringfence.files.journal import Journal
 from tests import tiny_bert
 
 # Lightning warns about few workers, few batches and its own dependencies
@@ -51,7 +52,30 @@ def modules() -> dict[str, Any]:
             super().__init__()
             self.scale = nn.Parameter(torch.ones(()))
 
-    return {"classifier": Classifier, "two": Two, "apart": Apart}
+    class Halves(Apart):
+        """A backbone and a head in two attributes, which ``forward`` puts together."""
+
+        def forward(self, **batch: Tensor) -> Tensor:
+            logits: Tensor = self.network(**batch).logits * self.scale
+            return logits
+
+        def training_step(self, batch: dict[str, Tensor], number: int) -> Tensor:
+            labels = batch.pop("labels")
+            loss = nn.functional.cross_entropy(self(**batch), labels)
+            self.log("loss", loss, on_epoch=True)
+            return loss
+
+        def validation_step(self, batch: dict[str, Tensor], number: int) -> None:
+            assert not self(
+                **{name: value for name, value in batch.items() if name != "labels"}
+            ).requires_grad
+
+    class Past(Halves):
+        """Whose training goes past ``forward``."""
+
+        training_step, validation_step = Classifier.training_step, Classifier.validation_step
+
+    return {"classifier": Classifier, "two": Two, "apart": Apart, "halves": Halves, "past": Past}
 
 
 def private_callback(engine: Any, **options: Any) -> Any:
@@ -60,14 +84,27 @@ def private_callback(engine: Any, **options: Any) -> Any:
     return PrivacyCallback(engine, **{"delta": tiny_bert.DELTA, **options})
 
 
-def fitted(module: nn.Module, private: Any, folder: Path, size: int = tiny_bert.BATCH, **options: Any) -> Any:
+def fitted(
+    module: nn.Module,
+    private: Any,
+    folder: Path,
+    size: int = tiny_bert.BATCH,
+    ckpt_path: Any = None,
+    callbacks: tuple[Any, ...] = (),
+    **options: Any,
+) -> Any:
     from lightning.pytorch import Trainer
 
     settings = {"max_epochs": 1, "logger": False, "enable_progress_bar": False, "enable_model_summary": False}
     trainer = Trainer(
-        accelerator="cpu", callbacks=[private], default_root_dir=folder, **{**settings, **options}
+        accelerator="cpu", callbacks=[private, *callbacks], default_root_dir=folder, **{**settings, **options}
     )
-    trainer.fit(module, DataLoader(tiny_bert.data(), batch_size=size), DataLoader(tiny_bert.data()))
+    trainer.fit(
+        module,
+        DataLoader(tiny_bert.data(), batch_size=size),
+        DataLoader(tiny_bert.data()),
+        ckpt_path=ckpt_path,
+    )
     return trainer
 
 
@@ -108,7 +145,8 @@ def test_what_is_clipped_again_was_released(tmp_path: Path) -> None:
             "reload_dataloaders_every_n_epochs must be 0",
         ),
         ("two", {}, "number of optimizers must be 1, got 2"),
-        ("apart", {}, r"trained parameters in one attribute that is a module, got \['network', 'scale'\]"),
+        ("apart", {}, r"or have a forward that uses them, got \['network', 'scale'\] and no forward"),
+        ("past", {}, r"training_step must call the private module once: .* or self\(inputs\)"),
     ],
 )
 def test_what_would_be_another_mechanism_is_refused(
@@ -118,6 +156,128 @@ def test_what_would_be_another_mechanism_is_refused(
     with pytest.raises(ValueError, match=match):
         fitted(module, private, tmp_path, enable_checkpointing=False, **options)
     assert private.engine.steps == 0
+
+
+def by_loop(module: Any) -> Tensor:
+    """The weights of a module of two parts after the same steps of a plain loop."""
+
+    class Plain(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale, self.network = module.scale, module.network
+
+        def forward(self, **batch: Tensor) -> Tensor:
+            logits: Tensor = self.network(**batch).logits * self.scale
+            return logits
+
+    model = Plain()
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=tiny_bert.RATE)
+    loader = DataLoader(tiny_bert.data(), batch_size=tiny_bert.BATCH)
+    private, optimizer, loader = tiny_bert.engine().make_private(model.train(), optimizer, loader)
+    for batch in loader:
+        optimizer.zero_grad()
+        labels = batch.pop("labels")
+        nn.functional.cross_entropy(private(**batch), labels).backward()
+        optimizer.step()
+    return tiny_bert.trained(model)
+
+
+def test_a_backbone_and_a_head_in_two_attributes(tmp_path: Path) -> None:
+    module, private = modules()["halves"](), private_callback(tiny_bert.engine())
+    kind = type(module)
+    fitted(module, private, tmp_path)
+    torch.testing.assert_close(
+        tiny_bert.trained(module), by_loop(modules()["halves"]()), rtol=1e-6, atol=1e-7
+    )
+    assert type(module) is kind
+    assert private.engine.steps == tiny_bert.STEPS
+
+
+def test_half_precision_takes_the_fused_pass(tmp_path: Path) -> None:
+    module, private = modules()["classifier"](), private_callback(tiny_bert.engine())
+    fitted(module, private, tmp_path, precision="bf16-mixed", enable_checkpointing=False)
+    with torch.autocast("cpu", torch.bfloat16):
+        expected = tiny_bert.by_hand()
+    assert not torch.equal(expected, tiny_bert.by_hand())
+    torch.testing.assert_close(tiny_bert.trained(module), expected, rtol=1e-6, atol=1e-7)
+    assert private.engine.fallback_reason is None
+    assert not private.engine.slower_layers
+
+
+@pytest.mark.parametrize("kind", ["classifier", "halves"])
+def test_a_fit_goes_on_from_a_checkpoint_with_its_account(kind: str, tmp_path: Path) -> None:
+    from lightning.pytorch import Callback
+    from lightning.pytorch.callbacks import ModelCheckpoint
+    from lightning.pytorch.loggers import CSVLogger
+
+    class Killed(Callback):
+        def on_train_batch_end(self, trainer: Any, *others: Any) -> None:
+            if trainer.global_step == 4:
+                raise ArithmeticError("killed")
+
+    def checkpoints(folder: str) -> Any:
+        return ModelCheckpoint(tmp_path / folder, "{step}", every_n_train_steps=2, save_top_k=-1)
+
+    whole, first, second = (modules()[kind]() for _ in range(3))
+    private = private_callback(tiny_bert.engine())
+    logger = CSVLogger(tmp_path, name="", version="logs")
+    options = {"max_epochs": 2, "callbacks": (checkpoints("whole"),)}
+    fitted(whole, private, tmp_path, **options, logger=logger)
+    with pytest.raises(ArithmeticError, match="killed"):
+        fitted(
+            first, private_callback(tiny_bert.engine()), tmp_path, max_epochs=2,
+            callbacks=(Killed(), checkpoints("killed")),
+        )  # fmt: skip
+    again, at = private_callback(tiny_bert.engine()), tmp_path / "killed"
+    trainer = fitted(
+        second, again, tmp_path, max_epochs=2, callbacks=(checkpoints("again"),), ckpt_path=at / "step=2.ckpt"
+    )
+    assert torch.equal(tiny_bert.trained(second), tiny_bert.trained(whole))
+    assert again.engine.steps == again.engine.account.steps == trainer.global_step == 6
+    logged = (tmp_path / "logs/metrics.csv").read_text().splitlines()
+    place = logged[0].split(",").index("epsilon")
+    epsilons = [line.split(",")[place] for line in logged[1:]]
+    assert float([each for each in epsilons if each][-1]) == pytest.approx(private.guarantee().epsilon)
+    for folder, ckpt_path, match in (
+        ("new", at / "step=2.ckpt", "is not the end of its run, which went on in"),
+        ("new", tmp_path / "again/step=2.ckpt", "must be the last one of its run, which was saved after 6"),
+        ("again", None, "run.ckpt holds the account of an earlier fit"),
+    ):
+        if ckpt_path is not None and ckpt_path.parent.name == "again":
+            (at / "step=2.ckpt").rename(ckpt_path)
+        with pytest.raises(ValueError, match=match):
+            fitted(
+                modules()[kind](), private_callback(tiny_bert.engine()), tmp_path, max_epochs=2,
+                callbacks=(checkpoints(folder),), ckpt_path=ckpt_path,
+            )  # fmt: skip
+    (tmp_path / "whole/_private/run.ckpt").unlink()
+    with pytest.raises(ValueError, match=r"ckpt_path .* needs the account of its run, in .*run.ckpt"):
+        fitted(
+            second, private_callback(tiny_bert.engine()), tmp_path, ckpt_path=tmp_path / "whole/step=6.ckpt"
+        )
+
+
+def test_a_step_whose_sum_changed_is_made_with_a_new_sample(tmp_path: Path) -> None:
+    from lightning.pytorch.callbacks import ModelCheckpoint
+
+    checkpoint = ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=2, save_top_k=-1)
+    fitted(
+        modules()["halves"](), private_callback(tiny_bert.engine()), tmp_path, max_epochs=2,
+        callbacks=(checkpoint,), max_steps=2,
+    )  # fmt: skip
+    # what a killed process released of the third step, with another sum than the one that comes
+    before = private_callback(tiny_bert.engine())
+    fitted(modules()["halves"](), before, tmp_path, enable_checkpointing=False)
+    record = {"step": 2, "attempt": 0, "digest": "00" * 32, "account": before.engine.account.state_dict()}
+    with Journal(tmp_path / "_private/run.ckpt.journal") as file:
+        file.append(record)
+    again = private_callback(tiny_bert.engine())
+    with pytest.warns(UserWarning, match="step 2 was released before, with another sum"):
+        trainer = fitted(
+            modules()["halves"](), again, tmp_path, max_epochs=2, ckpt_path=tmp_path / "step=2.ckpt"
+        )
+    assert again.engine.account.steps == again.engine.steps + 1
+    assert trainer.global_step == again.engine.steps == 2 * tiny_bert.STEPS
 
 
 def test_settings_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
@@ -9,7 +10,8 @@ from torch.utils.data import DataLoader
 
 try:
     import accelerate as _accelerate  # noqa: F401
-    from transformers import Trainer, TrainingArguments
+    from transformers import Trainer, TrainerState, TrainingArguments
+    from transformers.trainer_utils import get_last_checkpoint
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(
         f"ringfence.huggingface needs {missing.name}: pip install 'ringfence[huggingface]'"
@@ -22,6 +24,7 @@ from ringfence.training.engine.engine import PrivacyEngine, Private, private_for
 
 __all__ = ["PrivateTrainer", "PrivateTraining", "example_loss"]
 
+RUN_FILE = Path("_private", "run.ckpt")  # in output_dir; push_to_hub leaves out what begins with _
 
 if TYPE_CHECKING:
     _Trainer = Trainer  # the mixin is put before any Trainer
@@ -37,6 +40,10 @@ class PrivateTraining(_Trainer):
     delta. A batch has per_device_train_batch_size examples on average. The loss must be a mean over examples
     of a loss of each one: ``compute_loss_func(outputs, labels, num_items_in_batch)``, by default
     ``example_loss``; the model itself is called without labels.
+
+    With each checkpoint the engine is saved to ``_private/run.ckpt`` in output_dir. This file holds the
+    account and the key of the noise, and is as private as the data. ``train(resume_from_checkpoint=True)``
+    goes on with both. A release after the last checkpoint stays charged, and comes again as it was.
 
     Guarantee: as that of the engine. In every step, the gradient that the optimizer gets is the released one;
     clipping it again by max_grad_norm takes nothing from the promise and adds nothing to it. What would make
@@ -61,6 +68,7 @@ class PrivateTraining(_Trainer):
         self.delta = checks.probability("delta", delta)
         self.target_epsilon = target_epsilon
         self._private: Private | None = None
+        self._checkpoint: str | None = None  # the one that training goes on from
         kwargs["compute_loss_func"] = example_loss if compute_loss_func is None else compute_loss_func
         super().__init__(*args, **kwargs)
         _refuse_arguments(self.args)
@@ -70,20 +78,24 @@ class PrivateTraining(_Trainer):
         return self.engine.guarantee(self.delta if delta is None else delta)
 
     def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Trains, once. A checkpoint of the Trainer does not hold the account, and is refused."""
-        if resume_from_checkpoint:
-            raise ValueError(
-                f"resume_from_checkpoint must be None, got {resume_from_checkpoint!r}: the account would "
-                "begin at 0; save and load the run with engine.save and engine.load in a loop of your own"
-            )
+        """Trains, once; goes on from a checkpoint, or from the last one, together with the account."""
         if self._private is not None:
             raise ValueError("this trainer has trained: make another engine and another trainer")
-        return super().train(None, *args, **kwargs)
+        if resume_from_checkpoint is True:
+            resume_from_checkpoint = get_last_checkpoint(str(self.args.output_dir)) or True
+        if resume_from_checkpoint:
+            self._checkpoint = str(resume_from_checkpoint)
+            self.args.ignore_data_skip = True  # the private loader begins where the run is
+        try:
+            return super().train(resume_from_checkpoint or None, *args, **kwargs)
+        finally:
+            self.engine.close()
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """Logs, with the epsilon of the steps so far: it holds for every dataset."""
-        if self.engine.steps:
+        if self.engine.steps and self._private is not None:
             logs["epsilon"] = self.guarantee().epsilon
+            self.state.epoch = self.engine.steps / len(self._private[2])
         super().log(logs, *args, **kwargs)
 
     def get_train_dataloader(self) -> Any:
@@ -104,21 +116,52 @@ class PrivateTraining(_Trainer):
                 target_delta=self.delta,
                 epochs=None if self.args.max_steps > 0 else self.args.num_train_epochs,
             )
+            self._go_on()
         return self._private[2]
+
+    def _go_on(self) -> None:
+        """Loads the run of the checkpoint that training goes on from."""
+        if self._checkpoint is None:
+            file = Path(str(self.args.output_dir), RUN_FILE)
+            if file.exists():
+                raise ValueError(
+                    f"{file} holds the account of an earlier training: go on with "
+                    "resume_from_checkpoint=True, or give another output_dir"
+                )
+            return
+        folder = Path(self._checkpoint)
+        file = folder.parent / RUN_FILE
+        if not file.exists():
+            raise ValueError(f"{folder} cannot be resumed: {file} is missing, and the account is in it")
+        self.engine.load(file)
+        steps = TrainerState.load_from_json(str(folder / "trainer_state.json")).global_step
+        if steps != self.engine.steps:
+            raise ValueError(
+                f"{folder} is not where its run was saved last: resume from checkpoint-{self.engine.steps}"
+            )
+
+    def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+        """Saves a checkpoint of the Trainer, and the run."""
+        super()._save_checkpoint(*args, **kwargs)
+        file = Path(str(self.args.output_dir), RUN_FILE)
+        file.parent.mkdir(exist_ok=True)
+        self.engine.save(file)
 
     def training_step(self, model: nn.Module, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
         """One private step: what the optimizer finds as gradients afterwards was released."""
         if self._private is None:
             raise ValueError("training_step needs the private loader: call train")
-        private, optimizer, _ = self._private
+        private, optimizer, loader = self._private
         private.train()
-        inputs = self._prepare_inputs(inputs)
-        with self.compute_loss_context_manager():
-            loss = self.compute_loss(private, inputs)
-        assert isinstance(loss, Tensor)
-        loss.backward()
-        optimizer.release()
-        return loss.detach()
+        while True:
+            inputs = self._prepare_inputs(inputs)
+            with self.compute_loss_context_manager():
+                loss = self.compute_loss(private, inputs)
+            assert isinstance(loss, Tensor)
+            loss.backward()
+            if optimizer.release():
+                return loss.detach()
+            inputs = next(iter(loader))  # the step begins again with a new sample
 
 
 class PrivateTrainer(PrivateTraining, Trainer):

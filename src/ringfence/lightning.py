@@ -1,8 +1,10 @@
 """Lightning with the engine of this package: a callback that makes a fit private and logs epsilon."""
 
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
 
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 try:
@@ -14,19 +16,26 @@ except ModuleNotFoundError:
 
 from ringfence import checks
 from ringfence.accounting.guarantee import Guarantee
-from ringfence.training.engine.engine import PrivacyEngine, private_for_trainer, refuse_settings
-from ringfence.training.engine.run import PrivateOptimizer
+from ringfence.training.engine.engine import PrivacyEngine, Private, private_for_trainer, refuse_settings
 
 __all__ = ["PrivacyCallback"]
+
+RUN_FILE = Path("_private", "run.ckpt")  # beside the checkpoints
 
 
 class PrivacyCallback(Callback):
     """Makes ``Trainer(callbacks=[...]).fit`` private, with an engine that serves this one run.
 
-    All parameters that are trained must be in one attribute of the LightningModule, such as ``self.network``.
-    ``training_step`` calls it once, without labels, and returns the mean loss of the batch. A batch has as
-    many examples as the loader's batch_size on average. ``delta`` is that of the epsilon that is logged after
-    each epoch. With ``target_epsilon`` the noise is found with which max_epochs epochs meet it at delta.
+    Where all parameters that are trained are in one attribute of the LightningModule, such as
+    ``self.network``, ``training_step`` calls that once, without labels; where they are in several, such as a
+    backbone and a head, it calls ``self(inputs)`` once, whose ``forward`` uses them. It returns the mean loss
+    of the batch. A batch has as many examples as the loader's batch_size on average. ``delta`` is that of the
+    epsilon that is logged after each epoch, to the trainer's loggers. With ``target_epsilon`` the noise is
+    found with which max_epochs epochs meet it at delta.
+
+    After each checkpoint of Lightning the engine is saved to ``_private/run.ckpt`` beside it. This file holds
+    the account and the key of the noise, and is as private as the data. ``fit(ckpt_path=...)`` goes on with
+    both, from the last checkpoint. A release after it stays charged, and comes again as it was.
 
     Guarantee: as that of the engine. In every step, the gradient that the optimizer gets is the released one;
     clipping it again by gradient_clip_val takes nothing from the promise and adds nothing to it. What would
@@ -61,71 +70,148 @@ class PrivacyCallback(Callback):
         self.engine = engine
         self.delta = checks.probability("delta", delta)
         self.target_epsilon = target_epsilon
-        self._source: tuple[Any, Any, str] | None = None  # where batches come from, and what it was before
-        self._network = ""
-        self._optimizer: PrivateOptimizer | None = None
+        self._undo: list[Callable[[], object]] = []  # which leaves module and trainer as they were
+        self._private: Private | None = None
+        self._called = False  # whether the step at hand has called the private module
+        self._found: dict[str, Any] = {}  # what a checkpoint says about its run
+        self._due = False  # whether a checkpoint was made since the run was saved
 
     def guarantee(self, delta: float | None = None) -> Guarantee:
         """Returns what training has cost so far, and what may be said about it."""
         return self.engine.guarantee(self.delta if delta is None else delta)
 
+    def state_dict(self) -> dict[str, Any]:
+        """Returns which run a checkpoint belongs to, and where it stands."""
+        return {"run": self.engine.run.run_id, "steps": self.engine.steps} if self._private else {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes note of the run that a checkpoint belongs to."""
+        self._found = state_dict
+
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Makes the network, the optimizer and the loader private: now all of them are there."""
         _refuse_trainer(trainer, pl_module)
-        name, network = _network(pl_module)
+        network = _network(pl_module)
         source = trainer.fit_loop._data_source
-        private, self._optimizer, loader = private_for_trainer(
+        kind, before = type(network), (source.instance, source.name)
+        # the same module, under the class that it had: what the engine calls
+        inside = cast(nn.Module, object.__new__(kind))
+        inside.__dict__ = network.__dict__
+        self._private = private, _, loader = private_for_trainer(
             self.engine,
-            *(network, trainer.optimizers[0], source.dataloader()),
+            *(inside, trainer.optimizers[0], source.dataloader()),
             target_epsilon=self.target_epsilon,
             target_delta=self.delta,
             epochs=trainer.max_epochs if trainer.max_steps == -1 and trainer.max_epochs != -1 else None,
         )
-        self._source, self._network = (source, source.instance, source.name), name
+
+        def forward(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            self._called, private.training = True, module.training
+            return private(*args, **kwargs)
+
+        network.__class__ = type(kind.__name__, (kind,), {"forward": forward})
         source.instance, source.name = loader, ""
-        # the attribute hides the registered module: state_dict, parameters and modes are those it always had
-        private.training = True
-        vars(pl_module)[name] = private
+        self._undo = [
+            lambda: setattr(network, "__class__", kind),
+            lambda: vars(source).update(instance=before[0], name=before[1]),
+        ]
+        self._go_on(trainer)
+
+    def _go_on(self, trainer: Trainer) -> None:
+        """Loads the run of the checkpoint that the fit goes on from."""
+        if trainer.ckpt_path is None:
+            file = _run_file(trainer)
+            if file is not None and file.exists():
+                raise ValueError(
+                    f"{file} holds the account of an earlier fit: give ckpt_path or another folder"
+                )
+            return
+        file = Path(trainer.ckpt_path).parent / RUN_FILE
+        if not self._found or not file.exists():
+            raise ValueError(f"ckpt_path {trainer.ckpt_path} needs the account of its run, in {file}")
+        self.engine.load(file)
+        if self._found != self.state_dict():
+            raise ValueError(
+                f"ckpt_path {trainer.ckpt_path} must be the last one of its run, which was saved after "
+                f"{self.engine.steps} steps"
+            )
+
+    def on_save_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Takes note: the run is saved when the checkpoint is on disk."""
+        self._due = True
+
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Saves the run after a checkpoint."""
+        self._called = False
+        self._save(trainer)
+
+    def _save(self, trainer: Trainer) -> None:
+        file = _run_file(trainer)
+        if self._due and file is not None:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            self.engine.save(file)
+        self._due = False
 
     def on_before_optimizer_step(
         self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer
     ) -> None:
         """Releases: what the optimizer finds as gradients from here on is noisy."""
-        assert self._optimizer is not None
-        self._optimizer.release()
+        assert self._private is not None
+        if not self._called:
+            raise ValueError(
+                "training_step must call the private module once: the attribute that holds all trained "
+                "parameters, or self(inputs) where several do"
+            )
+        while not self._private[1].release():  # the step begins again with a new sample
+            batch = trainer.strategy.batch_to_device(next(iter(self._private[2])))
+            loss = trainer.strategy.training_step(batch, trainer.fit_loop.batch_idx)
+            (loss if isinstance(loss, Tensor) else loss["loss"]).backward()
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Logs epsilon, which holds for every dataset."""
         pl_module.log("epsilon", self.guarantee().epsilon)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Leaves the module and the trainer as they were."""
-        if self._source is not None:
-            source, source.instance, source.name = self._source[0], *self._source[1:]
-            vars(pl_module).pop(self._network)
-            self._source = None
+        """Saves the run after the last checkpoint, and leaves the module and the trainer as they were."""
+        if self._undo:
+            self._save(trainer)
+            self.engine.close()
+        while self._undo:
+            self._undo.pop()()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Leaves the module and the trainer as they were."""
         self.teardown(trainer, pl_module, "fit")
 
 
-def _network(module: LightningModule) -> tuple[str, nn.Module]:
-    """The one attribute that holds all parameters that are trained."""
+def _network(module: LightningModule) -> nn.Module:
+    """Returns the one attribute that holds all trained parameters, or the module itself if several do."""
     trained = {name for name, value in module.named_parameters() if value.requires_grad}
     holding = sorted({name.split(".")[0] for name in trained})
-    if len(holding) != 1 or holding[0] in trained:
+    if len(holding) == 1 and holding[0] not in trained:
+        network: nn.Module = getattr(module, holding[0])
+        return network
+    if type(module).forward is LightningModule.forward:
         raise ValueError(
-            "the LightningModule must hold all trained parameters in one attribute that is a module, got "
-            f"{holding}"
+            "the LightningModule must hold all trained parameters in one attribute that is a module, or have "
+            f"a forward that uses them, got {holding} and no forward"
         )
-    return holding[0], getattr(module, holding[0])
+    return module
+
+
+def _run_file(trainer: Trainer) -> Path | None:
+    """Returns where the run is saved: beside the checkpoints, if there are any."""
+    folder = getattr(trainer.checkpoint_callback, "dirpath", None)
+    return None if folder is None else Path(folder, RUN_FILE)
 
 
 def _refuse_trainer(trainer: Trainer, module: LightningModule) -> None:
     """Raises an error that names the first setting with which a step would not be what is accounted for."""
     several = "several processes are not supported: train on one device"
-    forgotten = "the account would begin at 0; save and load the run with engine.save and engine.load"
     precisions = ("32-true", "64-true", "bf16-mixed")
     reloaded: Any = trainer.reload_dataloaders_every_n_epochs  # type: ignore[attr-defined]
     refuse_settings(
@@ -136,6 +222,5 @@ def _refuse_trainer(trainer: Trainer, module: LightningModule) -> None:
             "number of optimizers": (len(trainer.optimizers), (1,), "one release has one optimizer"),
             "automatic_optimization": (module.automatic_optimization, (True,), "Lightning makes the steps"),
             "reload_dataloaders_every_n_epochs": (reloaded, (0,), "the private loader stays"),
-            "ckpt_path": (trainer.ckpt_path, (None,), forgotten),
         }
     )

@@ -14,7 +14,7 @@ import torch
 
 import ringfence as rf
 from ringfence.releases import ballots
-from ringfence.releases.ballots import margin
+from ringfence.releases.ballots import votes_ahead
 from tests.report.samples import assert_readable
 
 BALLOTS = pandas.DataFrame(
@@ -43,7 +43,7 @@ def test_answers_follow_the_law_and_a_wrong_sigma_is_rejected() -> None:
 def test_a_published_epsilon_is_paid_for() -> None:
     """Forty clear questions and one source of noise: more of it, within the same target."""
     ballots = np.repeat([[1], [-1]], [300, 100], axis=0) * np.ones((1, 40))
-    plain = rf.release_votes(ballots, epsilon=2.0)
+    plain = rf.release_votes(ballots, epsilon=2.0, noise="gaussian")
     votes = rf.release_votes(ballots, epsilon=2.0, publish_epsilon=True)
     assert 1.99 < votes.account.epsilon <= 2.0
     noise, more = (float(dict(one.settings)["noise"].split()[3]) for one in (plain, votes))
@@ -144,14 +144,43 @@ def test_what_depends_on_the_ballots_is_in_the_account_alone(tmp_path: Path) -> 
 
 
 def test_the_sentence_to_print() -> None:
-    votes = rf.release_votes(BALLOTS, epsilon=1.0, at_most=2)
+    votes = rf.release_votes(BALLOTS, epsilon=1.0, at_most=2, noise="gaussian")
     assert votes.statement.public == (
         "These answers are protected by differential privacy (epsilon 1, delta 1e-06) for each person (each "
-        "row is taken as one person): random noise with a standard deviation of 5.97 votes was added before "
-        "each majority was read off, and a question decided by at least 14 counted votes is answered "
+        "row is taken as one person): Gaussian noise with a standard deviation of 5.97 votes was added "
+        "before each majority was read off, and a question decided by at least 14 counted votes is answered "
         "wrong with a chance of at most 1 %."
     )
-    assert chance(-margin(5.97) / 5.97) <= 0.01 < chance(-(margin(5.97) - 1) / 5.97)
+    lead = votes_ahead(rf.StochasticSign(5.97), 2)
+    assert chance(-lead / 5.97) <= 0.01 < chance(-(lead - 1) / 5.97)
+
+
+@pytest.mark.parametrize("neighbours", ["added", "replaced"])
+@pytest.mark.parametrize("questions", [1, 4, 60])
+def test_gumbel_noise_decides_better_for_the_same_promise(questions: int, neighbours: Any) -> None:
+    """For one question it is the exponential mechanism with all of epsilon; leads of 3 votes upwards."""
+    asked = [[1] * min(3 * at, 90) + [-1] * (90 - min(3 * at, 90)) for at in range(16, 16 + questions)]
+    ballots = np.array(asked).T
+    wrong, noises = [], []
+    for noise in ("auto", "gumbel", "gaussian"):
+        votes = rf.release_votes(ballots, epsilon=1.0, neighbours=neighbours, noise=noise)
+        assert 0.98 < votes.account.epsilon <= 1.0
+        wrong.append(votes.errors.sum())
+        noises.append(votes.statement.public.split(": ")[1].split()[0])
+    assert noises == ["Gumbel", "Gumbel", "Gaussian"]
+    assert wrong[0] == wrong[1] < 0.95 * wrong[2]
+    if questions == 1:
+        (surplus,) = ballots.sum(axis=0)
+        scale = 1.0 if neighbours == "added" else 2.0
+        assert wrong[0] == pytest.approx(1 / (1 + math.exp(abs(surplus) / scale)), rel=5e-3)
+
+
+def test_answers_with_gumbel_noise_follow_their_law() -> None:
+    votes = rf.release_votes(np.ones((2, 1000)), sigma=3.0, noise="gumbel", seed=3)
+    wanted = 1 / (1 + math.exp(-2 * math.pi / (3.0 * math.sqrt(3))))  # a logistic surplus of deviation 3
+    assert abs(float((votes.values == 1).mean()) - wanted) < 4 * math.sqrt(wanted * (1 - wanted) / 1000)
+    assert votes.errors.tolist() == pytest.approx([1 - wanted] * 1000)
+    assert votes.account.per_instance.epsilon < votes.account.epsilon
 
 
 def test_the_chart_shows_the_answers_and_nothing_else() -> None:

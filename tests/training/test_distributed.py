@@ -1,11 +1,7 @@
 """Two processes train the model that one process trains, and the example for several processes runs."""
 
 import json
-import multiprocessing
-import os
 import runpy
-import sys
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +10,14 @@ import torch
 from torch import distributed, nn
 
 import ringfence as rf
-from tests.afresh import written_to
-from tests.forks import ended
 from tests.training.engine.runs import Run, network
+from tests.training.processes import trained_by_two
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "several_processes.py"
 
 
-def worker(rank: int, folder: Path) -> None:
-    """One of two processes: three trainings and the example. Never returns."""
-    written_to((folder / f"printed {rank}", folder / f"errors {rank}"))
-    torch.set_num_threads(1)
-    distributed.init_process_group("gloo", f"file://{folder / 'meeting'}", rank=rank, world_size=2)
+def work(rank: int, folder: Path) -> None:
+    """What one of two processes does: three trainings and the example."""
     for sampling, sigma in (("full", 1e-7), ("poisson", 1e-7), ("full", 1.0)):
         model: nn.Module = network()
         if rank == 1:  # another start: the first process's counts
@@ -34,7 +26,7 @@ def worker(rank: int, folder: Path) -> None:
         if sampling == "full":  # as users of several GPUs wrap it
             model = nn.parallel.DistributedDataParallel(model)
         run = Run(
-            model, sampling=sampling, mechanism=rf.Gaussian(sigma), batch_size=20, seed=(3, 99)[rank],
+            model, sampling=sampling, mechanism=rf.Gaussian(sigma), batch_size=10, seed=(3, 99)[rank],
             loss=nn.functional.cross_entropy, fisher_every=2 if sigma < 1 else 0,
         ).train(4)  # fmt: skip
         run.engine.save(folder / f"{sampling} {sigma}.ckpt")
@@ -47,33 +39,14 @@ def worker(rank: int, folder: Path) -> None:
         (folder / f"{sampling} {sigma} {rank}.json").write_text(json.dumps(result))
     # the example joins this group: a second one in the same processes waits for ever, now and then
     distributed.init_process_group = lambda backend: None
-    # gloo's threads abort a process that takes its group down or ends, now and then: end without either
     distributed.destroy_process_group = lambda: None
     runpy.run_path(str(EXAMPLE), run_name="__main__")
-    sys.stdout.flush()
-    os._exit(0)
-
-
-def both(folder: Path) -> None:
-    """Starts the two processes, after it has imported once what the example would import in each of them."""
-    import_module("sklearn.datasets")
-    processes = [multiprocessing.get_context("fork").Process(target=worker, args=(i, folder)) for i in (0, 1)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(100)
-        process.kill()  # if it still waits for the other
-        process.join()
-    sys.exit(any(process.exitcode for process in processes))
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder where two processes, started once, left what came of three trainings and of the example."""
-    folder = tmp_path_factory.mktemp("trained")
-    status = ended(both, folder)
-    assert status == 0, "".join(file.read_text() for file in folder.glob("errors *"))[-3000:]
-    return folder
+    return trained_by_two(work, tmp_path_factory.mktemp("trained"), ("sklearn.datasets",))
 
 
 def results(folder: Path, sampling: str, sigma: float) -> list[dict[str, Any]]:
@@ -83,10 +56,13 @@ def results(folder: Path, sampling: str, sigma: float) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("sampling", ["full", "poisson"])
 def test_two_processes_equal_one(trained: Path, sampling: str) -> None:
-    """Hardly any noise, because sums that differ in the last bit are covered by other noise."""
+    """Hardly any noise, because sums that differ in the last bit are covered by other noise.
+
+    A Poisson sample is as large as those of both processes together.
+    """
     one, two = results(trained, sampling, 1e-7)
     alone = Run(
-        sampling=sampling, mechanism=rf.Gaussian(1e-7), batch_size=20,
+        sampling=sampling, mechanism=rf.Gaussian(1e-7), batch_size={"full": 10, "poisson": 20}[sampling],
         loss=torch.nn.functional.cross_entropy, fisher_every=2,
     ).train(4)  # fmt: skip
     assert one == two  # to the bit

@@ -1,7 +1,7 @@
 """Per-instance Rényi accounting: what releases of theta cost the dataset at hand, every record covered."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -346,6 +346,20 @@ class PerInstanceAccountant(Accountant):
         Every record is in the release, so ``batches`` of other samples are not looked at.
         """
         self.step(theta)
+
+    def adds_coordinates(self, theta: Tensor) -> bool:
+        """Whether a release of a theta of this shape costs the sum of what its coordinates cost apart."""
+        law, size = self.mechanism, self.sensitivity
+        return law.same_everywhere or size.binding(released_shape(law, theta, size.farthest)).is_plain
+
+    def charge_part(self, part: Tensor, theta: Tensor, summed: Callable[[Tensor], Tensor]) -> None:
+        """Charges one release of which several processes hold a part each, where ``adds_coordinates``.
+
+        Of ``theta``, the whole, only the shape counts. ``summed`` adds numbers up over the processes.
+        """
+        law, size = self.mechanism, self.sensitivity
+        sums = summed(self._tables.sums(law, part, size))
+        self._add(sums, *ceilings(law, theta, size), 1, pure_losses(law, theta, size))
 
     def privacy_loss(self) -> PrivacyLoss:
         """The steps so far as one value, which adds up with that of other accounts."""

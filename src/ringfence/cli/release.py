@@ -167,6 +167,9 @@ ThresholdSigma = Annotated[
 Epsilon = Annotated[float | None, typer.Option(help="epsilon that must hold for every dataset.")]
 Delta = Annotated[float, typer.Option(help="delta of every (epsilon, delta).")]
 Sigma = Annotated[float | None, typer.Option(help="The noise, instead of an epsilon.")]
+DecisionNoise = Annotated[
+    str, typer.Option(help="'gaussian', 'gumbel', or 'auto': the one that decides better.")
+]
 TableNoise = Annotated[
     str, typer.Option(help="'gaussian', 'laplace' (also --delta 0), or 'auto': the smaller one.")
 ]
@@ -247,6 +250,7 @@ def release_votes(
     epsilon: Epsilon = None,
     delta: Delta = 1e-6,
     sigma: Sigma = None,
+    noise: DecisionNoise = "auto",
     at_most: AnswersOfOne = None,
     person: Voter = None,
     ignore: Ignored = "",
@@ -294,9 +298,7 @@ def release_winners(
     epsilon: Epsilon = None,
     delta: Delta = 1e-6,
     sigma: Sigma = None,
-    noise: Annotated[
-        str, typer.Option(help="'gaussian', 'gumbel', or 'auto': the one that decides better.")
-    ] = "auto",
+    noise: DecisionNoise = "auto",
     confident_above: Annotated[
         float | None, typer.Option(help="No answer where the largest noisy count is below this.")
     ] = None,

@@ -9,12 +9,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import NormalDist, median
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
 
 from ringfence import checks
+from ringfence.accounting.calibration import smallest_sigma
 from ringfence.accounting.decision_publication import publishable_decision_epsilon, publishing_cost
 from ringfence.accounting.decisions import (
     DecisionLaw,
@@ -30,6 +31,7 @@ from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.voters import voter_epsilons
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.decision import Decision
+from ringfence.mechanisms.winner import GumbelWinner
 from ringfence.noise import Noise
 from ringfence.numerics.blocks import at_once
 from ringfence.numerics.normal import log_tail
@@ -62,8 +64,11 @@ from ringfence.releases.reader import (
 )
 from ringfence.releases.release import RowsAre
 
+NoiseKind = Literal["auto", "gaussian", "gumbel"]
+
 TAKEN = ("winner", "label", "chance_of_error")  # columns that a release of winners has
 WRONG = 0.01  # the chance of a wrong decision that public sentences speak of
+_CLOSE = 0.25  # the chance of a wrong decision at which two kinds of noise are compared
 _MOST = 1 << 24  # log ratios of queries, candidates and candidates: with more, voters are left out
 _NUMBERS = 1 << 22  # of random numbers that are held at once
 _COUNTED = 1 << 17  # marks that are counted at once
@@ -343,13 +348,15 @@ def read_counts(data: Any, query: Any | None, ignore: Sequence[Any]) -> Votes:
 class Poll:
     """What every release of decisions is asked for: the budget, who is protected, and what is published.
 
-    With ``publish`` the noise leaves room for the cost of publishing the per-instance epsilon.
+    With ``publish`` the noise leaves room for the cost of publishing the per-instance epsilon. ``noise`` is
+    "gaussian", "gumbel", or "auto" for the one that decides better, by public numbers.
     """
 
     budget: Budget
     neighbours: Neighbours
     at_most: int | None
     publish: bool
+    noise: NoiseKind = "gaussian"
 
     @classmethod
     def checked(
@@ -360,11 +367,17 @@ class Poll:
         publish_epsilon: bool,
         *,
         binary: bool = False,
+        noise: NoiseKind = "gaussian",
     ) -> "Poll":
         """The request that the arguments of a job describe, which are refused before the data is read."""
+        checks.one_of("noise", noise, ("auto", "gaussian", "gumbel"))
+        if publish_epsilon and noise == "gumbel":
+            raise ValueError("noise must be 'gaussian' with publish_epsilon, got 'gumbel'")
+        if noise == "auto" and (publish_epsilon or budget.epsilon is None or budget.ledger is not None):
+            noise = "gaussian"  # a ledger's budget counts Gaussians
         if checks.flag("publish_epsilon", publish_epsilon) and budget.epsilon is not None:
             budget = replace(budget, multiplier=room_to_publish(budget.multiplier, binary))
-        return cls(budget, neighbours, checked_at_most(at_most, neighbours), publish_epsilon)
+        return cls(budget, neighbours, checked_at_most(at_most, neighbours), publish_epsilon, noise)
 
     def limit(self, votes: Votes) -> "tuple[Poll, Votes]":
         """The request and the votes with the bound on the queries of one person, None where all count."""
@@ -384,6 +397,34 @@ class Poll:
     def sigma(self, queries: int, square: float) -> float:
         """The noise, where one person moves each query that counts by ``square``, as a squared L2 norm."""
         return self.budget.sigma(math.sqrt(square * (self.at_most or queries)))
+
+    def law(self, gaussian: DecisionLaw, queries: int, choices: int) -> DecisionLaw:
+        """The law with Gaussian noise, or that with Gumbel noise where it is asked for or decides better.
+
+        It decides better where a choice that leads needs fewer votes to be passed over with a chance of at
+        most a quarter: far leads are safe with either noise.
+
+        >>> import ringfence as rf
+        >>> poll = Poll.checked(Budget.checked(1.0, 1e-6), "added", None, False, noise="auto")
+        >>> poll.law(rf.NoisyWinner(poll.sigma(5, 1.0)), queries=5, choices=3)
+        GumbelWinner(scale=4.3...)
+        """
+        if self.noise == "gaussian":
+            return gaussian
+        if isinstance(gaussian, Decision):
+            deviation = gaussian.deviation
+        else:
+            deviation = float(gaussian.sigma) / math.sqrt(2)  # of each of two counts
+        gumbel = gumbel_law(self, queries, deviation)
+        leads = [lead_of(law, choices, _CLOSE) for law in (gumbel, gaussian)]
+        return gumbel if self.noise == "gumbel" or leads[0] < leads[1] else gaussian
+
+    def decide(self, law: DecisionLaw, votes: Votes, what: str) -> list[int]:
+        """Draws the number of a choice for each query, exactly; -1 is no answer."""
+        values = votes.values(law)
+        if isinstance(law, Mechanism):  # 1 is the first choice
+            return (self.budget.release(law, values, what) < 0).long().tolist()
+        return law.release(values, draws=self.budget.draws(law, values, what)).tolist()
 
     def charge(self, law: DecisionLaw, votes: Votes, what: str) -> tuple[ReleaseAccount, tuple[str, ...]]:
         """Charges the ledger; returns the account and, with ``publish``, the published sentence."""
@@ -428,6 +469,22 @@ def room_to_publish(multiplier: float, binary: bool) -> float:
             (middle, high) if middle + publishing_cost(middle, binary=binary) < whole else (low, middle)
         )
     return math.sqrt(0.5 / low) * (1 + 1e-12)
+
+
+def gumbel_law(poll: Poll, queries: int, deviation: float) -> GumbelWinner:
+    """The law of each winner with Gumbel noise: of this standard deviation, or as much as the target needs.
+
+    Guarantee: with a target, the account of all queries was computed and is not over it.
+    """
+    budget, charged = poll.budget, poll.at_most or queries
+    if budget.epsilon is None:
+        return GumbelWinner.of_deviation(deviation)
+
+    def cost(scale: float) -> float:
+        loss = loss_of_any(GumbelWinner(scale), charged, poll.neighbours, poll.at_most, steps=queries)
+        return loss.drawn_securely(2 * queries).epsilon(budget.delta)
+
+    return GumbelWinner(smallest_sigma(cost, budget.epsilon, start=deviation / math.sqrt(2)))
 
 
 def decision_account(
@@ -524,7 +581,7 @@ def expected_wrong(chances: Sequence[float], queries: Sequence[Any] | None) -> s
 
 def _entries(law: DecisionLaw, marks: Tensor) -> Tensor:
     """The marks as ``voter_epsilons`` takes them: numbers of choices, or for a law of surpluses 1, 0, -1."""
-    return (marks == 0).short() - (marks == 1).short() if isinstance(law, Mechanism) else marks
+    return (marks == 0).short() - (marks == 1).short() if isinstance(law, Mechanism) else marks.clamp(min=-1)
 
 
 def chances_of_error(law: DecisionLaw, votes: Tensor) -> Tensor:
@@ -542,22 +599,24 @@ def chances_of_error(law: DecisionLaw, votes: Tensor) -> Tensor:
     return law.chance_of_error(votes)
 
 
-def margin(sigma: float) -> int:
-    """The votes by which a question must be decided to be answered wrong with a chance of at most 1 %.
-
-    ``sigma`` is the noise of the surplus.
-
-    >>> margin(10.0)
-    24
-    """
-    return max(1, math.ceil(sigma * NormalDist().inv_cdf(1 - WRONG)))
-
-
-def lead_of(law: Decision, candidates: int) -> int:
-    """The lead in votes over each other candidate with which a winner is wrong with a chance of at most 1 %.
+def lead_of(law: DecisionLaw, choices: int, wrong: float = WRONG) -> float:
+    """The lead in votes over each other choice with which a decision is wrong with at most this chance.
 
     >>> import ringfence as rf
-    >>> lead_of(rf.NoisyWinner(10.0), 10), lead_of(rf.GumbelWinner(10.0), 10)
+    >>> laws = rf.NoisyWinner(10.0), rf.GumbelWinner(10.0), rf.StochasticSign(10.0)
+    >>> [round(lead_of(law, 2), 1) for law in laws]
+    [32.9, 46.0, 23.3]
+    """
+    if isinstance(law, Mechanism):
+        return float(law.sigma) * NormalDist().inv_cdf(1 - wrong)
+    return law.lead(choices - 1, wrong)
+
+
+def votes_ahead(law: DecisionLaw, choices: int) -> int:
+    """The lead in whole votes with which a decision is wrong with a chance of at most 1 %.
+
+    >>> import ringfence as rf
+    >>> votes_ahead(rf.NoisyWinner(10.0), 10), votes_ahead(rf.GumbelWinner(10.0), 10)
     (44, 68)
     """
-    return max(1, math.ceil(law.lead(candidates - 1, WRONG)))
+    return max(1, math.ceil(lead_of(law, choices)))

@@ -19,11 +19,10 @@ from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.mechanisms.winner import GumbelWinner
 from ringfence.noise import Noise
 from ringfence.releases.account import Budget, Measured, ReleaseAccount
-from ringfence.releases.ballots import Poll
+from ringfence.releases.ballots import Poll, gumbel_law
 from ringfence.releases.cells import Domain, Missing, checked_at_most, public_cells, ranks_in, refuse_weights
 from ringfence.releases.reader import make_table, open_rows
 from ringfence.releases.release import Bars, Release, Series, build_statement
-from ringfence.releases.winners import gumbel_law
 
 _GRID = 1 << 20  # ranks are counted in units of 1 / _GRID people, so that utilities are exact
 _MOST_PEOPLE = 1 << 32

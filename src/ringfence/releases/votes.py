@@ -7,10 +7,11 @@ from typing import Any
 
 from ringfence.accounting.decisions import Neighbours
 from ringfence.accounting.ledger import Ledger
+from ringfence.mechanisms.decision import Decision
 from ringfence.mechanisms.sign import StochasticSign
 from ringfence.noise import Noise
 from ringfence.releases.account import Budget
-from ringfence.releases.ballots import UNCLEAR, Poll, Votes, margin, read_ballots
+from ringfence.releases.ballots import UNCLEAR, NoiseKind, Poll, Votes, read_ballots, votes_ahead
 from ringfence.releases.reader import kind_of, make_coded_table
 from ringfence.releases.release import Bars, Release, Series, build_statement
 from ringfence.releases.table_noise import fine_noise
@@ -37,6 +38,7 @@ def release_votes(
     epsilon: float | None = None,
     delta: float = 1e-6,
     sigma: float | None = None,
+    noise: NoiseKind = "auto",
     at_most: int | None = None,
     person: str | int | None = None,
     ignore: Sequence[str | int] = (),
@@ -58,24 +60,26 @@ def release_votes(
     those to ``ignore``.
 
     Give ``epsilon`` and ``delta``, which hold for every dataset, and the noise is found, or give ``sigma``,
-    the standard deviation of the noise of each surplus (yes minus no). ``at_most`` answers of each person
-    count, drawn at random among those that the person gave; without it all of them do, and one person can
-    move all questions. ``neighbours`` is "added" (whether somebody took part is protected) or "replaced"
-    (what somebody answered is, and it takes twice the noise). Every call is a release of its own, to be paid
-    for; ``ledger`` is charged for it beforehand, in an entry called ``what``. ``seed`` is for tests:
-    everybody who knows it knows the surpluses.
+    the standard deviation of the noise of each surplus (yes minus no). ``noise`` is "gaussian", "gumbel" (on
+    the counts of yes and of no), or "auto": the one that decides better, as in ``release_winners``.
+    ``at_most`` answers of each person count, drawn at random among those that the person gave; without it all
+    of them do, and one person can move all questions. ``neighbours`` is "added" (whether somebody took part
+    is protected) or "replaced" (what somebody answered is, and it takes twice the noise). Every call is a
+    release of its own, to be paid for; ``ledger`` is charged for it beforehand, in an entry called ``what``.
+    ``seed`` is for tests: everybody who knows it knows the surpluses.
 
     With ``publish_epsilon`` the per-instance epsilon is released too, with noise of its own: the statement
     has it, and its cost is part of ``epsilon``.
 
-    An array is answered by an array of 1 and -1. ``errors`` are chances of a wrong answer, Phi(-|surplus| /
-    sigma), and 0 in a tie, where neither answer is wrong. They depend on the private ballots and must not be
-    published; the statement has a public sentence about them.
+    An array is answered by an array of 1 and -1. ``errors`` are chances of a wrong answer, with Gaussian
+    noise Phi(-|surplus| / sigma), and 0 in a tie, where neither answer is wrong. They depend on the private
+    ballots and must not be published; the statement has a public sentence about them.
 
     Guarantee: (epsilon, delta)-differential privacy for every dataset and any one person added or removed, or
     replaced, provided that what is given here was not chosen by looking at the data. The law is the
-    stochastic sign of each surplus, drawn exactly. An error releases nothing, but its message may contain
-    values of the data. Of many questions ``release_shares`` tells more, and ``private`` says how much.
+    stochastic sign of each surplus, or ``GumbelWinner``, drawn exactly. An error releases nothing, but its
+    message may contain values of the data. Of many questions ``release_shares`` tells more, and ``private``
+    says how much.
 
     >>> import ringfence as rf
     >>> from pandas import DataFrame
@@ -87,7 +91,7 @@ def release_votes(
     True
     """
     budget = Budget.checked(epsilon, delta, sigma, seed, ledger, what)
-    poll = Poll.checked(budget, neighbours, at_most, publish_epsilon, binary=True)
+    poll = Poll.checked(budget, neighbours, at_most, publish_epsilon, binary=True, noise=noise)
     code, rule = coding(yes, no, neither)
     read = read_ballots(
         ballots,
@@ -101,11 +105,12 @@ def release_votes(
         limit=poll.size,
     )
     poll, votes = poll.limit(read)
-    noisy = poll.sigma(len(votes.queries), 4.0 if neighbours == "replaced" else 1.0)
-    law = StochasticSign(noisy)
+    gaussian = StochasticSign(poll.sigma(len(votes.queries), 4.0 if neighbours == "replaced" else 1.0))
+    law = poll.law(gaussian, len(votes.queries), 2)
+    kind = law.noise if isinstance(law, Decision) else "Gaussian"
+    noisy = math.sqrt(2) * law.deviation if isinstance(law, Decision) else float(law.sigma)
     account, published = poll.charge(law, votes, "release_votes")
-    drawn = poll.budget.release(law, votes.values(law), "votes").tolist()
-    answers = ["yes" if value > 0 else "no" for value in drawn]
+    answers = [votes.choices[number] for number in poll.decide(law, votes, "votes")]
     return Release(
         title="Answers",
         keys={"question": votes.queries},
@@ -123,8 +128,8 @@ def release_votes(
             rows_are=votes.rows_are,
             unit="question",
             at_most=poll.at_most,
-            method=f"random noise with a standard deviation of {noisy:.3g} votes was added before each "
-            f"majority was read off, and a question decided by at least {margin(noisy):,} "
+            method=f"{kind} noise with a standard deviation of {noisy:.3g} votes was added before each "
+            f"majority was read off, and a question decided by at least {votes_ahead(law, 2):,} "
             f"{'' if poll.at_most is None else 'counted '}votes is answered wrong with a chance of at most "
             "1 %",
             public="Questions and noise",
@@ -149,7 +154,7 @@ def release_votes(
             y_names=("no", "yes"),
         ),
         settings=(
-            ("noise", f"Gaussian, standard deviation {noisy:.6g} votes; only the sign is released"),
+            ("noise", f"{kind}, standard deviation {noisy:.6g} votes; only the sign is released"),
             ("questions", f"{len(votes.queries):,}"),
             *poll.settings,
         ),

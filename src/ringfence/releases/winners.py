@@ -1,24 +1,28 @@
 """Winners of votes: for each query the candidate with the largest noisy count, and nothing else."""
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from ringfence import checks
-from ringfence.accounting.calibration import smallest_sigma
-from ringfence.accounting.decisions import Neighbours, loss_of_any
+from ringfence.accounting.decisions import Neighbours
 from ringfence.accounting.ledger import Ledger
 from ringfence.mechanisms.decision import Decision
-from ringfence.mechanisms.winner import ConfidentWinner, GumbelWinner, NoisyWinner
+from ringfence.mechanisms.winner import ConfidentWinner, NoisyWinner
 from ringfence.noise import Noise
 from ringfence.releases.account import Budget, ReleaseAccount
-from ringfence.releases.ballots import Poll, Votes, lead_of, read_choices, read_counts, read_votes
+from ringfence.releases.ballots import (
+    NoiseKind,
+    Poll,
+    Votes,
+    read_choices,
+    read_counts,
+    read_votes,
+    votes_ahead,
+)
 from ringfence.releases.cells import Domain, Missing, checked_at_most
 from ringfence.releases.reader import Columns, kind_of, make_coded_table
 from ringfence.releases.release import Bars, Release, Series, build_statement
-
-NoiseKind = Literal["auto", "gaussian", "gumbel"]
 
 _THRESHOLD = 2.0  # the noise of the question whether there is an answer, in units of that of the winner
 
@@ -63,13 +67,13 @@ def release_winners(
 
     Give ``epsilon`` and ``delta``, which hold for every dataset, and the noise is found, or give ``sigma``,
     the standard deviation of the noise of each count. ``noise`` is "gaussian", "gumbel" (the exponential
-    mechanism), or "auto": the one with which a candidate needs the smaller lead to be announced except with a
-    chance of 1 %, by the numbers of queries and candidates, and Gaussian with ``sigma``, ``confident_above``,
-    ``publish_epsilon`` or a ``ledger``, whose budget counts Gaussians. ``neighbours`` is "replaced" (what
-    somebody voted is protected) or "added" (whether somebody took part is). ``at_most`` bounds the
-    queries in which one person counts: for ballots they are drawn at random among those where the person
-    voted; counts must have been made that way. ``seed`` is for tests. ``ledger`` is charged beforehand,
-    in an entry called ``what``.
+    mechanism), or "auto": the one that decides better, with which a candidate needs the smaller lead to be
+    passed over with a chance of at most a quarter, by the numbers of queries and candidates, and Gaussian
+    with ``sigma``, ``confident_above``, ``publish_epsilon`` or a ``ledger``, whose budget counts Gaussians.
+    ``neighbours`` is "replaced" (what somebody voted is protected) or "added" (whether somebody took part
+    is). ``at_most`` bounds the queries in which one person counts: for ballots they are drawn at random among
+    those where the person voted; counts must have been made that way. ``seed`` is for tests. ``ledger`` is
+    charged beforehand, in an entry called ``what``.
 
     With ``confident_above`` there is "no answer" where the largest count, with noise of its own
     (``threshold_sigma``, twice ``sigma`` if left out), is below that number; both questions are charged.
@@ -99,15 +103,15 @@ def release_winners(
     budget = Budget.checked(epsilon, delta, sigma, seed, ledger, what)
     if of is not None and person is None:
         at_most = checked_at_most(1 if at_most is None else at_most, None, 1)
-    poll = Poll.checked(budget, neighbours, at_most, publish_epsilon)
+    if confident_above is not None:
+        if noise == "gumbel":
+            raise ValueError("noise must be 'gaussian' with confident_above, got 'gumbel'")
+        noise = "gaussian" if noise == "auto" else noise
+    poll = Poll.checked(budget, neighbours, at_most, publish_epsilon, noise=noise)
     if threshold_sigma is not None and (confident_above is None or sigma is None):
         raise ValueError(
             f"threshold_sigma needs confident_above and sigma, got {threshold_sigma!r} without one of them"
         )
-    checks.one_of("noise", noise, ("auto", "gaussian", "gumbel"))
-    gaussian_alone = publish_epsilon or confident_above is not None
-    if noise == "gumbel" and gaussian_alone:
-        raise ValueError("noise must be 'gaussian' with publish_epsilon and confident_above, got 'gumbel'")
     cells: dict[str, Any] = {"by": by, "domain": domain, "bins": bins}
     if of is not None:
         left_out, kind = {"queries": queries, "query": query, "ignore": ignore or None}, "rows that are votes"
@@ -129,13 +133,10 @@ def release_winners(
         how: dict[str, Any] = {"queries": queries, "argument": "queries", "ignore": ignore}
         read = read_choices(data, "candidates", candidates, **how, **who)
     poll, votes = poll.limit(read)
-    law: Decision = winner_law(poll, len(votes.queries), confident_above, threshold_sigma)
-    if noise == "gumbel" or (noise == "auto" and sigma is None and not gaussian_alone and ledger is None):
-        other = gumbel_law(poll, len(votes.queries), law.deviation)
-        leads = [lead_of(one, len(votes.choices)) for one in (law, other)]
-        law = other if noise == "gumbel" or leads[1] < leads[0] else law
+    gaussian = winner_law(poll, len(votes.queries), confident_above, threshold_sigma)
+    law = cast(Decision, poll.law(gaussian, len(votes.queries), len(votes.choices)))
     account, published = poll.charge(law, votes, "release_winners")
-    winners = law.release(votes.counts, draws=poll.budget.draws(law, votes.counts, "winners")).tolist()
+    winners = poll.decide(law, votes, "winners")
     codes = {name: at for at, name in enumerate(votes.choices)} | {None: -1}
     return announce(
         law,
@@ -183,7 +184,7 @@ def announce(
             f", there is no answer where the largest count with noise of {law.threshold_sigma:.3g} is below "
             f"{law.threshold:g}"
         )
-    lead = lead_of(law, len(votes.choices))
+    lead = votes_ahead(law, len(votes.choices))
     drawn = [*range(len(votes.choices)), *([-1] if -1 in winners else [])]
     return Release(
         title=words.winners.capitalize(),
@@ -222,22 +223,6 @@ def announce(
             *poll.settings,
         ),
     )
-
-
-def gumbel_law(poll: Poll, queries: int, deviation: float) -> GumbelWinner:
-    """The law of each winner with Gumbel noise: of this standard deviation, or as much as the target needs.
-
-    Guarantee: with a target, the account of all queries was computed and is not over it.
-    """
-    budget, charged = poll.budget, poll.at_most or queries
-    if budget.epsilon is None:
-        return GumbelWinner.of_deviation(deviation)
-
-    def cost(scale: float) -> float:
-        loss = loss_of_any(GumbelWinner(scale), charged, poll.neighbours, poll.at_most, steps=queries)
-        return loss.drawn_securely(2 * queries).epsilon(budget.delta)
-
-    return GumbelWinner(smallest_sigma(cost, budget.epsilon, start=deviation / math.sqrt(2)))
 
 
 def winner_law(

@@ -18,6 +18,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 import ringfence as rf
 from ringfence.noise import Noise
+from ringfence.training import distributed
 from ringfence.training.engine.batches import Batches, MicroBatch
 from ringfence.training.engine.run import PrivateLoader
 from ringfence.training.engine.units import Units
@@ -58,6 +59,17 @@ def test_nearly_every_batch_fits_into_the_rows_of_a_pass() -> None:
     assert batches.rows == 240  # 200 and 2.5 deviations, in eights: one batch in 380 is larger
     sizes = [len(batches.of_step(step, Noise(1))[0].indices) for step in range(200)]
     assert sum(size > batches.rows for size in sizes) <= 3
+
+
+def test_every_process_has_as_many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They gather a sharded model together, part by part."""
+    monkeypatch.setattr(distributed, "world_size", lambda: 2)
+    shares = []
+    for rank in (0, 1):
+        monkeypatch.setattr(distributed, "rank", lambda: rank)  # noqa: B023
+        shares.append(Batches("full", 41, 20, public_size=41).of_step(0, Noise(1)))
+    assert [[len(part.indices) for part in share] for share in shares] == [[20, 1], [20, 0]]
+    assert sorted(i for share in shares for part in share for i in part.indices) == list(range(41))
 
 
 def test_samples_belong_to_seed_and_step() -> None:

@@ -82,6 +82,19 @@ def test_dropout_draws_the_same_masks_forward_and_backward(how: str, budget: int
     assert len(outputs.unique(dim=0)) > 25
 
 
+class Scaled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.scale = nn.Linear(3, 2), nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) * self.scale
+
+
+def test_a_parameter_may_be_a_single_number() -> None:
+    assert list(agree(Scaled, drawn(6, 3)).slower_layers) == ["scale"]
+
+
 def test_empty_batches_sum_to_nothing() -> None:
     class Flat(nn.Module):
         """Cannot take a batch without rows, like the attention of transformers."""

@@ -64,7 +64,8 @@ class Batches:
             return
         if self.batch_size > self.public_size:
             size = f"{self.public_size:g}"
-            raise ValueError(f"batch_size must be at most public_size {size}, got {self.batch_size}")
+            each = f", that of {n} processes together" if (n := distributed.world_size()) > 1 else ""
+            raise ValueError(f"batch_size must be at most public_size {size}, got {self.batch_size}{each}")
         checks.rate("batch_size / public_size", self.sampling_rate)
 
     @property
@@ -107,7 +108,8 @@ class Batches:
         """Returns this process's share of a step: at least one micro-batch, which may be empty."""
         if self.is_full:
             mine = range(distributed.rank(), self.count, distributed.world_size())
-            starts = range(0, max(1, len(mine)), self.batch_size)
+            most = math.ceil(self.count / distributed.world_size())  # every process has as many parts
+            starts = range(0, most, self.batch_size)
             parts = [tuple(mine[start : start + self.batch_size]) for start in starts]
         else:
             sample = self.draw(noise, "sample", step)
@@ -209,9 +211,11 @@ class RunPlan:
         """Returns the plan for the examples of a loader. ``rounding`` is the relative error of one operation.
 
         A mean loss divides each example's gradient by n: three roundings that another n would make
-        differently, for n examples; where there are several rows to a unit, one more.
+        differently, for n examples; where there are several rows to a unit, one more. A loader's batch_size
+        is that of each process, so that a Poisson sample is as large as all of theirs.
         """
         loader, rows, batch_size = checked_loader(loader)
+        batch_size *= 1 if sampling == "full" else distributed.world_size()
         units = (Units() if units is None else units).of(loader.dataset, rows)
         count = units.count
         size = float(checks.positive("public_size", count if public_size is None else public_size))
@@ -304,7 +308,7 @@ def checked_loader(loader: object) -> tuple[DataLoader[Any], int, int]:
     if isinstance(loader.sampler, DistributedSampler):
         raise ValueError(
             "loader must not have a DistributedSampler: every process takes its share of each step "
-            "by itself. Leave the sampler out, and give the batch_size of all processes together"
+            "by itself. Leave the sampler out; batch_size is that of each process"
         )
     if not isinstance(loader.sampler, (SequentialSampler, RandomSampler)) or getattr(
         loader.sampler, "replacement", False

@@ -32,6 +32,7 @@ from ringfence.training.engine.run import (
 from ringfence.training.engine.units import Transform, Units
 from ringfence.training.information import FisherTracking
 from ringfence.training.jacobian import Loss
+from ringfence.training.layout import Layout, layout_of
 from ringfence.training.per_example.gradients import ExampleGradients
 from ringfence.training.per_example.layers import refuse_layers, refuse_random_layers
 from ringfence.training.per_example.recording import RecordedGradients
@@ -47,7 +48,9 @@ class PrivacyEngine:
     "full" takes every example in every step, the loader's batch_size at a time. ``public_size`` is the number
     of examples as far as it is public; where it is None, the dataset's length counts as public, which the
     statement says and a secure run refuses. The released sum is divided by batch_size (poisson) or by
-    public_size (full), never by the number of examples that happen to be in the batch.
+    public_size (full), never by the number of examples that happen to be in the batch. Where several
+    processes train, the loader's batch_size is that of each, and batch_size here that times their number;
+    every process loads all data, and takes its share of a step.
 
     Loss. ``loss_reduction`` says what the loss in your loop does over a batch, "mean" or "sum"; the loss must
     not mix examples in any other way. ``loss``, the same loss as a function of outputs and targets, is only
@@ -214,6 +217,7 @@ class PrivacyEngine:
         if self._run is not None:
             raise ValueError("this engine already serves a run: make another for another model")
         module = _unwrapped(model)
+        layout = layout_of(module)
         parameters = list(module.parameters())
         plan = RunPlan.of(
             *(loader, self.mechanism, self.clip),
@@ -232,10 +236,15 @@ class PrivacyEngine:
         kind = RecordedGradients if self.cuda_graphs else ExampleGradients
         # on a GPU in passes of one shape
         per_unit = plan.units.per_unit
-        gradients = kind(
-            module, self.memory_budget, plan.batches.rows * per_unit if on_gpu else None, per_unit
-        )
-        _check(gradients, optimizer, self.mechanism)
+        rows = plan.batches.rows * per_unit if on_gpu else None
+        gradients = kind(module, self.memory_budget, rows, per_unit, moving=bool(layout.settings))
+        with layout.gathered():
+            _check(gradients, layout, optimizer, self.mechanism)
+        if layout.settings and (self.fisher_every or self.auxiliary_batches or self.cuda_graphs):
+            raise ValueError(
+                "fisher_every, auxiliary_batches and cuda_graphs must be 0 with a sharded model, got "
+                f"{self.fisher_every}, {self.auxiliary_batches} and {self.cuda_graphs}"
+            )
         fisher = None
         if self.loss is not None and self.fisher_every:
             refuse_random_layers(module)
@@ -247,12 +256,11 @@ class PrivacyEngine:
             self.planned_steps = checks.count("steps", steps, at_least=1, at_most=10**7)
             plan = plan.for_target(target, gradients.size, self.planned_steps)
             self.mechanism = plan.mechanism
-        for value in module.state_dict().values():
-            distributed.from_first(value)
+        layout.begin()
         given = {"size_given": self.public_size is not None, "seed_given": self.given_seed is not None}
         given["units_given"] = plan.units.members is not None
         self._run = run = TrainingRun(
-            *(plan, gradients, optimizer),
+            *(plan, gradients, optimizer, layout),
             loss=self.loss,
             fisher=fisher,
             on_step=self.on_step,
@@ -391,7 +399,7 @@ def _unwrapped(model: nn.Module) -> nn.Module:
     return _unwrapped(inside) if isinstance(inside, nn.Module) else model
 
 
-def _check(gradients: ExampleGradients, optimizer: Optimizer, mechanism: Mechanism) -> None:
+def _check(gradients: ExampleGradients, layout: Layout, optimizer: Optimizer, mechanism: Mechanism) -> None:
     """Raises an error that names what cannot be trained privately in the model or with the optimizer."""
     refuse_layers(gradients.model)
     parameters = gradients.parameters
@@ -409,7 +417,7 @@ def _check(gradients: ExampleGradients, optimizer: Optimizer, mechanism: Mechani
         )
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"optimizer must be a torch optimizer, got {type(optimizer).__name__}")
-    names = {id(p): name for name, p in parameters.items()}
+    names = {id(p): name for name, p in layout.trained.items()}
     held = {id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad}
     missing = [name for key, name in names.items() if key not in held]
     if missing:
@@ -418,10 +426,10 @@ def _check(gradients: ExampleGradients, optimizer: Optimizer, mechanism: Mechani
         )
     if held - set(names):
         raise ValueError(f"optimizer holds {len(held - set(names))} parameters that are not the model's")
-    theta = torch.zeros(gradients.size, dtype=dtype, device=device)
+    theta = torch.zeros(1 if layout.settings else gradients.size, dtype=dtype, device=device)
     shape = mechanism.fisher_information(theta).shape
     if shape != theta.shape:
         raise ValueError(
-            f"mechanism must fit the model's {theta.numel()} trained parameters as one vector, "
-            f"its own shape is {list(shape)}"
+            f"mechanism must fit the model's {gradients.size} trained parameters as one vector, and a "
+            f"sharded model's by single numbers; its own shape is {list(shape)}"
         )

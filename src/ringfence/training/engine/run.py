@@ -28,6 +28,7 @@ from ringfence.training.engine.batches import Examples, MicroBatch, RunPlan, lar
 from ringfence.training.engine.run_file import RunFile, State
 from ringfence.training.information import FisherTracking
 from ringfence.training.jacobian import Loss
+from ringfence.training.layout import Layout
 from ringfence.training.per_example.gradients import ExampleGradients
 from ringfence.training.per_example.isolation import Inputs, first_input, mapped
 from ringfence.training.per_example.layers import is_frozen, refuse_layers, refuse_other_parameters
@@ -80,6 +81,7 @@ class TrainingRun:
         plan: RunPlan,
         gradients: ExampleGradients,
         optimizer: Optimizer,
+        layout: Layout,
         *,
         loss: Loss | None,
         fisher: FisherTracking | None,
@@ -88,10 +90,10 @@ class TrainingRun:
         given_seed: int | None,
         assumptions: tuple[str, ...],
     ) -> None:
-        self.plan, self.gradients, self.optimizer = plan, gradients, optimizer
+        self.plan, self.gradients, self.optimizer, self.layout = plan, gradients, optimizer, layout
         self.loss, self.fisher, self.on_step, self.assumptions = loss, fisher, on_step, assumptions
         shapes = {name: list(p.shape) for name, p in gradients.parameters.items()}
-        self.settings = {**plan.settings(), "parameters": shapes}
+        self.settings = {**plan.settings(), "parameters": shapes, **layout.settings}
         self.run_id = distributed.text_from_first(secrets.token_hex(16))
         self.seed, self.given_seed = seed, given_seed
         self.steps = 0
@@ -147,7 +149,7 @@ class TrainingRun:
             raise ValueError("the model was called twice for one batch: an example may count only once")
         batch, _ = self._batch
         self._require_due(batch)
-        self._before = [(p.grad, _version(p.grad)) for p in self.gradients.parameters.values()]
+        self._before = [(p.grad, _version(p.grad)) for p in self.layout.trained.values()]
         args, kwargs = inputs
         units = self.plan.units
         count = len(units.rows(batch.indices, batch.step)) * units.augmentations
@@ -160,7 +162,7 @@ class TrainingRun:
         if places is not None:  # units of fewer rows are filled up
             which, self._real = (each.to(first_input(inputs).device) for each in places)
             inputs = mapped(lambda value: value[which], inputs)
-        with self._seeded(batch, inputs):
+        with self._seeded(batch, inputs), self.layout.gathered():
             outputs = self.gradients.forward(inputs)
         if self._real is not None:
             outputs = tree_map(lambda output: output[self._real], outputs)
@@ -217,14 +219,14 @@ class TrainingRun:
             self._observe(batch, values, inputs, tree_map(torch.detach, outputs), cotangents)
         dtype = torch.float64 if self.plan.secure else None
         cotangents = tree_map(lambda each: self._of_units(each, len(first_input(inputs))), cotangents)
-        with self._seeded(batch, inputs):
+        with self._seeded(batch, inputs), self.layout.gathered():
             return batch, self.gradients.clipped_sum(inputs, cotangents, self.plan.clip, dtype)
 
     def _refuse_penalties(self) -> None:
         """Raises a ValueError where the loss in the loop also depends on the parameters themselves."""
-        for (name, p), (before, version) in zip(self.gradients.parameters.items(), self._before, strict=True):
+        for (name, p), (before, version) in zip(self.layout.trained.items(), self._before, strict=True):
             untouched = p.grad is None or (p.grad is before and _version(before) == version)
-            if not untouched and bool(p.grad.any()):  # type: ignore[union-attr]
+            if not untouched and bool(p.grad.any()):
                 raise ValueError(
                     f"the loss in the loop has a gradient by {name} that does not go through the model's "
                     "outputs, such as that of a penalty on parameters: nothing was released. Use the "
@@ -279,7 +281,7 @@ class TrainingRun:
 
     def _complete(self, theta: Tensor) -> None:
         """Releases the sum of a complete step and hands the result to the optimizer as the gradient."""
-        theta = self.theta = distributed.summed(theta)
+        theta = self.theta = self.layout.summed(theta)
         step = self.steps
         released = self.release(step, theta) / self.plan.batches.divisor
         self.steps += 1
@@ -290,9 +292,8 @@ class TrainingRun:
         for group in self.optimizer.param_groups:
             for parameter in group["params"]:
                 parameter.grad = None  # nothing but the released sum moves a parameter
-        parameters = self.gradients.parameters
-        for name, value in self.gradients.split(released).items():
-            parameters[name].grad = _laid_out(value, parameters[name])
+        for parameter, value in self.layout.parts(released):
+            parameter.grad = _laid_out(value, parameter)
         losses, self._losses = self._losses, []
         if self.on_step is not None:
             count = sum(number for _, number in losses)
@@ -300,12 +301,14 @@ class TrainingRun:
             self.on_step(StepReport(self.steps, mean, self.guarantee))
 
     def release(self, step: int, theta: Tensor) -> Tensor:
-        """Returns what the mechanism gives for theta, the sum over all processes, after it is charged."""
+        """Returns what the mechanism gives for the sum over all processes, after it is charged.
+
+        ``theta`` is as much of the sum as this process holds.
+        """
         if self._refused is not None:
             raise ValueError(self._refused)
-        finite = torch.isfinite(theta).all()  # asked for after the digest, so that a GPU is waited for once
-        name = self.noise.digest(distributed.from_first(theta))
-        if not bool(finite):
+        name, finite = self.layout.identity(self.noise, theta)
+        if not finite:
             raise ValueError(
                 f"the sum of clipped gradients of step {step} is not finite: a gradient is NaN. "
                 "Nothing was released; look at the loss and the learning rate"
@@ -320,17 +323,18 @@ class TrainingRun:
                     f"step {step} is beyond the {self.most} steps that were charged beforehand: nothing was "
                     "released"
                 )
-            self.account.charge(theta, None if self._examples is None else self._auxiliary_sums(step))
+            auxiliary = None if self._examples is None else self._auxiliary_sums(step)
+            self.layout.charge(self.account, theta, auxiliary)
             self._charged = (step, name)
         if new and self.journal is not None:
             record = {"step": step, "attempt": place[1], "digest": name.hex()}
             self.journal.append({**record, "account": self.account.state_dict()})
         if self.plan.secure:
-            return distributed.from_first(self.plan.mechanism.release(theta))
+            return self.layout.released(self.plan.mechanism.release(theta))
         if self._sampler is None:
             self._sampler = Sampler(self.plan.mechanism, theta.dtype, theta.device)
-        draws = side_by_side([self.noise], "noise", step, name, device=theta.device)
-        return distributed.from_first(self._sampler.draw(theta, draws))
+        draws = side_by_side([self.noise], "noise", step, name, *self.layout.place, device=theta.device)
+        return self.layout.released(self._sampler.draw(theta, draws))
 
     def _auxiliary_sums(self, step: int) -> Iterator[Tensor]:
         """Yields sums over independent Poisson samples at the present parameters; they are never released."""
@@ -377,8 +381,9 @@ class TrainingRun:
 
     def save(self, path: Path, others: dict[str, Any]) -> None:
         """Writes the run to a file. The first process writes; all wait for it."""
+        state = self._state(others)
         if distributed.rank() == 0:
-            self.journal = RunFile(path).save(self._state(others), self.journal)
+            self.journal = RunFile(path).save(state, self.journal)
         distributed.wait()
 
     def load(self, path: Path, others: dict[str, Any]) -> None:
@@ -446,8 +451,7 @@ class TrainingRun:
             "seed": "0" if self.plan.secure else str(self.seed),
             "account": self.account.state_dict(),
             "objects": {
-                "model": dict(self.gradients.model.state_dict()),
-                "optimizer": self.optimizer.state_dict(),
+                **self.layout.state(self.optimizer),
                 "others": {name: dict(other.state_dict()) for name, other in others.items()},
                 "fisher": {} if self.fisher is None else self.fisher.state_dict(),
                 "random": {  # torch's global generators, which the user's own code may draw from
@@ -461,8 +465,7 @@ class TrainingRun:
         }
 
     def _restore(self, objects: dict[str, Any], others: dict[str, Any]) -> None:
-        self.gradients.model.load_state_dict(objects["model"])
-        self.optimizer.load_state_dict(objects["optimizer"])
+        self.layout.load(objects, self.optimizer)
         for name, other in others.items():
             other.load_state_dict(objects["others"][name])
         if self.fisher is not None:
@@ -490,7 +493,7 @@ class PrivateModule(nn.Module):
         self._run_forward = torch.compiler.disable(run.forward)  # layers are watched one by one
         self.training = module.training
         self._frozen = [layer for layer in module.modules() if is_frozen(layer)]
-        self._trained = run.gradients.parameters
+        self._trained, self._gathered = run.gradients.parameters, run.layout.gathered
 
     def train(self, mode: bool = True) -> Self:
         """Sets the mode of all layers but the frozen ones."""
@@ -503,9 +506,10 @@ class PrivateModule(nn.Module):
         if not self.training:
             return self.module(*args, **kwargs)
         if not torch.is_grad_enabled():  # a pass in training mode may write to the model
-            refuse_layers(self.module)
-            refuse_other_parameters(self.module, self._trained)
-            return deepcopy(self.module)(*args, **kwargs)
+            with self._gathered():
+                refuse_layers(self.module)
+                refuse_other_parameters(self.module, self._trained)
+                return deepcopy(self.module)(*args, **kwargs)
         for name, value in (*enumerate(args), *kwargs.items()):
             if not isinstance(value, Tensor) or not value.dim():
                 raise TypeError(

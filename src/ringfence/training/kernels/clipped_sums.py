@@ -179,7 +179,7 @@ class Rows(Contribution):
         return _bounded(self.rows(), limit, weights).sum(dim=0)
 
     def squares(self) -> Tensor:
-        return row_lengths(self.gradients.flatten(1)).square() * (1 + 2.0**-20)
+        return row_lengths(self.gradients.unsqueeze(-1).flatten(1)).square() * (1 + 2.0**-20)
 
     def rows(self) -> Tensor:
         return self.gradients if self.gradients.dtype == torch.float64 else self.gradients.float()

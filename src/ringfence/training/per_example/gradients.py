@@ -53,6 +53,7 @@ class ExampleGradients:
     takes another pass. None fills nothing up. Examples for which the model's code decides differently
     (``if x.max() > 6``) go in separate passes. With ``per_unit`` above 1, so many inputs after one another
     are the rows of one unit: the model sees each alone, and what is clipped is the sum of their gradients.
+    ``moving`` parameters are elsewhere in memory in each pass, and nothing is decided again for that.
 
     Guarantee: what the model computes for an example depends on that example alone, because under vmap the
     model's code sees one example, and known layers treat rows apart; or because a copy sees one example. A
@@ -72,9 +73,14 @@ class ExampleGradients:
     """
 
     def __init__(
-        self, model: nn.Module, memory_budget: int | None = None, rows: int | None = None, per_unit: int = 1
+        self,
+        model: nn.Module,
+        memory_budget: int | None = None,
+        rows: int | None = None,
+        per_unit: int = 1,
+        moving: bool = False,
     ) -> None:
-        self.model, self.rows, self.per_unit = model, rows, per_unit
+        self.model, self.rows, self.per_unit, self.moving = model, rows, per_unit, moving
         self._given = (
             None if memory_budget is None else checks.count("memory_budget", memory_budget, at_least=1)
         )
@@ -125,7 +131,7 @@ class ExampleGradients:
         """Cuts a flat vector (..., size) into tensors of the shapes of the parameters, by name."""
         parts = flat.split([parameter.numel() for parameter in self.parameters.values()], dim=-1)
         pairs = zip(self.parameters.items(), parts, strict=True)
-        return {name: part.view(*flat.shape[:-1], *parameter.shape) for (name, parameter), part in pairs}
+        return {name: part.view((*flat.shape[:-1], *parameter.shape)) for (name, parameter), part in pairs}
 
     def forward(self, inputs: Inputs) -> Any:
         """The model's outputs, without a graph; what it takes to go back is kept where the budget allows."""
@@ -229,7 +235,7 @@ class ExampleGradients:
             rows = self.nothing().new_zeros(examples.stop - examples.start, self.size)
             places = self.split(rows)
             for name, some, contribution in parts:
-                place = places[name][:, some]
+                place = places[name] if some is ALL else places[name][:, some]
                 place += contribution.some(examples).rows().reshape(place.shape)
         return rows
 
@@ -275,7 +281,7 @@ class ExampleGradients:
 
     def _falls_back(self, inputs: Inputs) -> bool:
         """Whether each example goes through a copy of the model, because vmap cannot run it."""
-        state = (self._autocast, *state_of(self.model))
+        state = (self._autocast, *state_of(self.model, id if self.moving else Tensor.data_ptr))
         if state != self._seen:
             self.fallback_reason = self._decided(inputs)
             self._seen = state  # where that fails, it is decided again

@@ -492,10 +492,10 @@ _OF_MODULES = frozenset(vars(nn.Module()))  # attributes that every module has
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
-def state_of(model: nn.Module) -> tuple[Any, ...]:
+def state_of(model: nn.Module, place: Callable[[Tensor], int] = Tensor.data_ptr) -> tuple[Any, ...]:
     """Layers, modes, hooks, and where parameters and buffers lie: checks and recordings rest on these.
 
-    It does not change when parameters are trained.
+    It does not change when parameters are trained. ``place`` tells one tensor from another.
 
     >>> model = nn.Linear(2, 2)
     >>> before = state_of(model)
@@ -510,8 +510,8 @@ def state_of(model: nn.Module) -> tuple[Any, ...]:
         state += (layer, own["training"], *(len(own[name]) for name in _HOOKS if own[name]))
         for value in own["_parameters"].values():
             if value is not None:
-                state += (value.data_ptr(), value.requires_grad)
-        state += (value.data_ptr() for value in own["_buffers"].values() if value is not None)
+                state += (place(value), value.requires_grad)
+        state += (place(value) for value in own["_buffers"].values() if value is not None)
     return tuple(state)
 
 

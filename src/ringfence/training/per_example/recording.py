@@ -4,7 +4,7 @@ import warnings
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 from ringfence.training.clipping import Clip
@@ -23,10 +23,8 @@ class RecordedGradients(ExampleGradients):
     Guarantee: that of ``ExampleGradients``, for the computation that was recorded.
     """
 
-    def __init__(
-        self, model: nn.Module, memory_budget: int | None = None, rows: int | None = None, per_unit: int = 1
-    ) -> None:
-        super().__init__(model, memory_budget, rows, per_unit)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         self.not_recorded_because: str | None = None
         self._clip: Clip | None = None  # that of the last sum, with which the next recording is made
         self._granted: object = None  # what the recording takes for granted, or will
