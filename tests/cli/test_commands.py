@@ -214,7 +214,7 @@ def test_from_public_features_to_a_probe(folder: Path, tmp_path: Path) -> None:
     assert row["public_projection"]
     assert "the file that features were projected by" in row["statement"]
     model, data = load_file(model_file), np.load(folder / "features.npz")
-    scores = ((data["x_test"] - model["mean"]) @ model["components"].T) @ model["coefficients"].T
+    scores = data["x_test"] @ model["coefficients"].T + model["intercepts"]
     assert row["test_accuracy"] == (scores.argmax(axis=1) == data["y_test"]).mean() > 0.8
     own = refused("probe", public, *PROBE, "--public-projection", file)
     assert "public_projection must be of other features than the private ones" in own

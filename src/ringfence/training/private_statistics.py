@@ -165,12 +165,13 @@ def private_scaling(rows: Tensor, sums: PrivateSums) -> tuple[Tensor, Tensor]:
     noise = float(sums.plan["magnitudes"].law.sigma) / size
     above = found.mean(dim=0).flip(0).cumsum(0).flip(0)
     number = torch.arange(_BINS, 0, -1, device=rows.device)
-    clear = above > _LONG * above[0] + 3 * noise * (number / width).sqrt()
+    clear = above > _LONG * above[0].clamp(min=0) + 4 * noise * (number / width).sqrt()
     padded = torch.nn.functional.pad(found, (1, 1))
     found, noise = padded[:, :-2] + padded[:, 1:-1] + padded[:, 2:], noise * math.sqrt(3)
     octaves = torch.arange(-_OCTAVES, _OCTAVES + 1, device=rows.device)
     best, place = found.max(dim=1)
-    common = int(clear.nonzero().max() if clear.any() else found.mean(dim=0).argmax() + 1)
+    common = int(found.mean(dim=0).argmax()) + 1  # above the magnitude of most entries
+    common = max(common, int(clear.nonzero().max()) if clear.any() else 0)
     doubt = noise * (1 + math.sqrt(2 * math.log(bins)))  # the largest of so many normal numbers, and a bit
     scale = torch.exp2(octaves[torch.where(best > doubt, place + 1, common).clamp(max=_BINS - 1)].double())
 
