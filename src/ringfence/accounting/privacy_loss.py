@@ -14,6 +14,7 @@ from ringfence.accounting.conversion import (
     AttackBound,
     CurveBound,
     GaussianBound,
+    Rate,
     Rates,
     Releases,
     RenyiBound,
@@ -201,7 +202,7 @@ class PrivacyLoss:
             raise ValueError(
                 f"neighbours must be the same, got one record {self.change} and one record {other.change}"
             )
-        counts: dict[tuple[float, float], int] = {}
+        counts: dict[tuple[float, Rate], int] = {}
         for mu, rate, count in (*self.releases, *other.releases):
             counts[mu, rate] = counts.get((mu, rate), 0) + count
         if (entries := _together(self, other)) is None:  # at worst, epsilons of pure privacy are added
@@ -711,7 +712,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Sensitivity):
         return value.state()
     if isinstance(value, dict):
-        return [[*key, number] for key, number in value.items()]
+        return [_listed((*key, number)) for key, number in value.items()]
     return value.state_dict() if hasattr(value, "state_dict") else value
 
 

@@ -33,22 +33,25 @@ class Sharded:
     def __init__(self, model: nn.Module) -> None:
         self.model = model
         self._layers = [layer for layer in model.modules() if isinstance(layer, FSDPModule)]
-        for layer in self._layers:  # the outermost one would stay gathered after an evaluation, and age
-            layer.set_reshard_after_forward(True, recurse=False)
         self._reshard()
         self.trained: dict[str, Any] = {n: p for n, p in model.named_parameters() if p.requires_grad}
         processes = distributed.world_size()
         for name, p in model.named_parameters():
-            if isinstance(p, DTensor) and (p.device_mesh.ndim, p.device_mesh.size()) != (1, processes):
+            if isinstance(p, DTensor) and (
+                (p.device_mesh.ndim, p.device_mesh.size()) != (1, processes) or not p.placements[0].is_shard()
+            ):
                 raise ValueError(
                     f"parameter {name!r} must be sharded by fully_shard over all {processes} processes, got "
-                    f"{p.device_mesh}: other meshes and tensor parallelism are not supported"
+                    f"{p.placements[0]} on {p.device_mesh}: other meshes and tensor parallelism are not "
+                    "supported"
                 )
             if p.requires_grad and not isinstance(p, DTensor):
                 raise ValueError(
                     f"parameter {name!r} is not sharded and others are: apply fully_shard to the model "
                     "itself, after its layers"
                 )
+        for layer in self._layers:  # the outermost one would stay gathered after an evaluation, and age
+            layer.set_reshard_after_forward(True, recurse=False)
         self.settings: dict[str, Any] = {"shards": processes}
         self.place: tuple[Place, ...] = ("shard", distributed.rank())
         with self.gathered():
