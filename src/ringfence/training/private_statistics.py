@@ -164,8 +164,8 @@ def private_scaling(rows: Tensor, sums: PrivateSums) -> tuple[Tensor, Tensor]:
     found = sums.release("magnitudes", counts, one_hot).view(width, _BINS) / size
     noise = float(sums.plan["magnitudes"].law.sigma) / size
     above = found.mean(dim=0).flip(0).cumsum(0).flip(0)
-    number = torch.arange(_BINS, 0, -1, device=rows.device)
-    clear = above > _LONG * above[0].clamp(min=0) + 4 * noise * (number / width).sqrt()
+    summed = torch.arange(_BINS, 0, -1, device=rows.device)
+    clear = above > _LONG * above[0].clamp(min=0) + 4 * noise * (summed / width).sqrt()
     padded = torch.nn.functional.pad(found, (1, 1))
     found, noise = padded[:, :-2] + padded[:, 1:-1] + padded[:, 2:], noise * math.sqrt(3)
     octaves = torch.arange(-_OCTAVES, _OCTAVES + 1, device=rows.device)
