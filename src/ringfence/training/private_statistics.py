@@ -143,9 +143,9 @@ def private_scaling(rows: Tensor, sums: PrivateSums) -> tuple[Tensor, Tensor]:
     >>> rows = torch.randn(20_000, 3, generator=generator) * torch.tensor([1e-3, 1.0, 50.0])
     >>> plan = planned_sums(2.0, 0.2, 3, 0, 1.0)
     >>> sums = PrivateSums(plan, 20_000, 2e4, 0, b"", False)
-    >>> center, scale = private_scaling(rows + 100 * rows.std(0), sums)
+    >>> center, scale = private_scaling(rows + 30 * rows.std(0), sums)
     >>> ((center / rows.std(0)).round().tolist(), (scale / rows.std(0)).round().tolist())
-    ([100.0, 100.0, 100.0], [1.0, 1.0, 1.0])
+    ([30.0, 30.0, 30.0], [1.0, 1.0, 1.0])
     """
     size, width = sums.public_size, rows.shape[1]
     bins = _BINS * width
