@@ -221,12 +221,7 @@ def _print(*paragraphs: object) -> None:
 
 
 def terminal_table(cells: "Cells") -> Table:
-    """A report's table for the terminal.
-
-    >>> from ringfence.report.page import Table as Cells
-    >>> terminal_table(Cells("toy", ("accuracy",), (("50%",),))).row_count
-    1
-    """
+    """A report's table for the terminal."""
     table = Table(title=cells.title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column, cell in zip(cells.columns, cells.rows[0] if cells.rows else cells.columns, strict=True):
         table.add_column(column, justify="left" if cell.isalpha() or "," in cell else "right")
@@ -258,11 +253,7 @@ def features(
 def sweep_features(
     grid: str, features: Path | None, public_statistics: Path | None
 ) -> "tuple[Features | None, Features | None]":
-    """The features of a sweep (None stands for scikit-learn's digits) and those declared public.
-
-    >>> sweep_features("digits", None, None)
-    (None, None)
-    """
+    """The features of a sweep (None stands for scikit-learn's digits) and those declared public."""
     if features is None:
         if grid != "digits":
             raise ValueError(f"--features is needed with {grid}: only the digits need no file")

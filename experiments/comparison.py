@@ -120,14 +120,6 @@ def compare(
     A law that misses a target which the Gaussian reaches has an infinite ratio there; where it is the other
     way round, the ratio is 0. Bands of medians are widened for the number of laws (Bonferroni), since the
     best of several would look good by luck.
-
-    >>> from experiments.sweep.probes import frame_of
-    >>> laws = {name: SweepSetting(name, 0.1, 10.0, 1.0, 5) for name in ("gaussian", "truncated")}
-    >>> rows = [{"setting": laws[law], "seed": seed, "test_accuracy": 0.9, "epsilon_pdp": epsilon}
-    ...     for law, epsilon in (("gaussian", 2.0), ("truncated", 1.0)) for seed in (0, 1)]
-    >>> [one] = compare(frame_of(rows, "toy", 1e-5, None))
-    >>> [(best.law, best.times) for best in one.bounded if best.helped]
-    [('truncated', (0.5, 0.5, 0.5))]
     """
     if kind not in COLUMNS:
         raise ValueError(f"kind must be one of {', '.join(COLUMNS)}, got {kind!r}")
@@ -280,12 +272,7 @@ def _compare(
 
 
 def targets_that_count(tried: Mapping[Any, Tried], step: float, classes: int | None) -> Array:
-    """Accuracies ``step`` apart, from half of the best one reached to the best, above chance if any is.
-
-    >>> one = Tried([None], np.array([[0.8]]), np.array([[0.8]]), np.array([[2.0]]))
-    >>> targets_that_count({"toy": one}, 0.1, classes=2).tolist()
-    [0.6, 0.7, 0.8]
-    """
+    """Accuracies ``step`` apart, from half of the best one reached to the best, above chance if any is."""
     best = max(float(one.chosen_by.mean(axis=1).max()) for one in tried.values())
     targets: Array = step * np.arange(1, math.floor(best / step + 1e-9) + 1, dtype=np.float64)
     targets = targets.round(10)
@@ -300,9 +287,6 @@ def median(found: Array, drawn: Array, candidates: int) -> Banded:
     """The median of ratios, and the band of the medians that were drawn, a row each.
 
     The band is widened for the number of candidates (Bonferroni): the best of several looks good by luck.
-
-    >>> median(np.array([2.0]), np.array([[1.0], [2.0], [3.0]]), 1)
-    (2.0, 1.0, 3.0)
     """
     here = float(np.nanmedian(found))
     there = ~np.isnan(drawn).all(axis=1)  # a resample may reach no target at all
@@ -314,20 +298,13 @@ def ratios(ours: Array, theirs: Array) -> Array:
     """Epsilons over the reference's: infinite where only the reference arrives, 0 where it alone does not.
 
     NaN where neither arrives.
-
-    >>> ratios(np.array([1.0, np.inf, 1.0]), np.array([2.0, 1.0, np.inf])).tolist()
-    [0.5, inf, 0.0]
     """
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where((ours == 0) & (theirs == 0), 1.0, ours / theirs)
 
 
 def band(values: Array, level: float = _LEVEL) -> tuple[float, float]:
-    """The ends of the middle ``level`` of the values that are not NaN; both ends are values, not mixtures.
-
-    >>> band(np.array([1.0, 2.0, 3.0, np.nan]), 0.5)
-    (1.0, 3.0)
-    """
+    """The ends of the middle ``level`` of the values that are not NaN; both ends are values, not mixtures."""
     known = values[~np.isnan(values)]
     low = np.quantile(known, (1 - level) / 2, method="lower")
     return float(low), float(np.quantile(known, (1 + level) / 2, method="higher"))

@@ -37,21 +37,12 @@ class Drawn:
 
 
 def curve(name: str, rows: DataFrame, x: str, y: str, **look: Any) -> Line:
-    """The curve through one point for each row; ``x`` and ``y`` name columns.
-
-    >>> curve("sums", DataFrame({"a": [1, 2], "b": [2.0, 3.0]}), "a", "b").x
-    (1.0, 2.0)
-    """
+    """The curve through one point for each row; ``x`` and ``y`` name columns."""
     return Line(name, tuple(rows[x].astype(float)), tuple(rows[y].astype(float)), **look)
 
 
 def flat(panel: Panel, tolerance: float = 0.01) -> bool:
-    """Whether every curve of the panel lies on its gray line: words say that shorter than a picture.
-
-    >>> line = Line("sign", (1.0, 2.0), (1.0, 1.002))
-    >>> flat(Panel("", "x", "y", (line,), reference=1.0)), flat(Panel("", "x", "y", (line,)))
-    (True, False)
-    """
+    """Whether every curve of the panel lies on its gray line: words say that shorter than a picture."""
     level = panel.reference
     return level is not None and all(
         abs(y - level) <= tolerance * abs(level) for line in panel.lines for y in line.y

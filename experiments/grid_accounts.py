@@ -43,12 +43,7 @@ _CLOSE = 0.997  # of the largest information of any theta: from here on a row is
 
 
 def stacked(mechanisms: Sequence[Mechanism], dimensions: int) -> Mechanism:
-    """One law for several of one kind: parameters along the first of 1 + ``dimensions`` dimensions.
-
-    >>> from ringfence.mechanisms.gaussian import Gaussian
-    >>> stacked([Gaussian(1.0), Gaussian(2.0)], 1).fisher_information(torch.zeros(2, 3))[:, 0]
-    tensor([1.0000, 0.2500])
-    """
+    """One law for several of one kind: parameters along the first of 1 + ``dimensions`` dimensions."""
     rows = [[float(value) for value in mechanism.parameters().values()] for mechanism in mechanisms]
     columns = torch.tensor(rows, dtype=torch.float64).T.reshape(-1, len(rows), *(1,) * dimensions)
     first = mechanisms[0]
@@ -56,14 +51,7 @@ def stacked(mechanisms: Sequence[Mechanism], dimensions: int) -> Mechanism:
 
 
 class GridTable(DivergenceTable):
-    """A table of many settings on one device. A row of ``side_by_side`` is a page of one setting.
-
-    >>> from ringfence.mechanisms.gaussian import Gaussian
-    >>> table, settings = GridTable(torch.tensor([2.0]).double()), [Setting.of(Gaussian(1.0), 0.1)]
-    >>> rows = table.rows(settings, torch.tensor([0, 0]), torch.tensor([-1, 3]))
-    >>> table.side_by_side[rows].shape
-    torch.Size([2, 2, 257])
-    """
+    """A table of many settings on one device. A row of ``side_by_side`` is a page of one setting."""
 
     def __init__(
         self, orders: Tensor, device: torch.device | str = "cpu", tabulated: Tabulated = DIVERGENCES
@@ -131,15 +119,6 @@ class GridAccountant:
     Guarantee: that of ``PerInstanceAccountant``, setting by setting. A law on the whole line is charged
     its upper bound over all theta, which is exact for the Gaussian. Where the whole move may go into one
     coordinate the coordinate with the largest equivalent information is charged.
-
-    >>> from ringfence.mechanisms.gaussian import Gaussian
-    >>> from ringfence.mechanisms.truncated import TruncatedGaussian
-    >>> laws = [Gaussian(1.0), TruncatedGaussian(1.0, bound=2.0)]
-    >>> grid = GridAccountant(laws, [1e-3, 1e-3], [10_240])
-    >>> for _ in range(10):
-    ...     grid.step(torch.zeros(2, 10_240))
-    >>> [round(account.guarantee(delta=1e-5).per_instance.ex_post_epsilon, 2) for account in grid.accounts()]
-    [1.84, 1.61]
     """
 
     def __init__(
@@ -218,14 +197,6 @@ def block_sums(table: GridTable, settings: Sequence[Setting], theta: Tensor) -> 
     Guarantee: at least the exact sums. Between two nodes D is at most its chord times the table's margin; a
     coordinate's place on the chord is known to a millionth of a cell, which is charged at the steepest slope
     around.
-
-    >>> from ringfence.accounting.divergence_sums import exact_sums
-    >>> from ringfence.mechanisms.rectified import RectifiedGaussian
-    >>> orders, theta = torch.tensor([2.0, 8.0], dtype=torch.float64), torch.tensor([[0.1, 2.0]])
-    >>> law = RectifiedGaussian(1.0, bound=2.0)
-    >>> bounds = block_sums(GridTable(orders), [Setting.of(law, 1e-3)], theta)
-    >>> bool(((bounds[0] / exact_sums(law, theta, torch.tensor(1e-3), orders) - 1) < 1e-4).all())
-    True
     """
     scaled, ends, near = _in_sigmas(settings, theta)
     if len(near) == len(settings):
@@ -248,13 +219,6 @@ def block_maxima(table: GridTable, settings: Sequence[Setting], theta: Tensor) -
 
     Guarantee: at least the largest value. A coordinate is charged at the larger end of its cell, and a row
     that comes within 0.3 % of the largest information is charged that.
-
-    >>> from ringfence.accounting.equivalent_information import equivalent_information
-    >>> from ringfence.mechanisms.sign import StochasticSign
-    >>> table = GridTable(torch.tensor([2.0]).double(), tabulated=EQUIVALENT_INFORMATION)
-    >>> theta = torch.tensor([[0.5, 4.0], [2.0, 4.0]])
-    >>> block_maxima(table, [Setting.of(StochasticSign(1.0), 1e-3)] * 2, theta)[:, 0, 0].round(decimals=2)
-    tensor([0.5800, 0.1300], dtype=torch.float64)
     """
     scaled, ends, near = _in_sigmas(settings, theta)
     result = scaled.new_full((len(settings), 2 * len(table.orders)), torch.inf)

@@ -27,12 +27,7 @@ ALPHA, DELTA = 2.0, 1e-5
 
 
 def cell_counts() -> Tensor:
-    """Counts that fall like rank^-1.2 over the occupied cells, the largest first; the others are empty.
-
-    >>> counts = cell_counts()
-    >>> len(counts), int((counts == 0).sum()), int(counts.sum()), int(counts.max())
-    (2000, 1500, 10006, 2410)
-    """
+    """Counts that fall like rank^-1.2 over the occupied cells, the largest first; the others are empty."""
     weights = torch.arange(1, OCCUPIED + 1, dtype=torch.float64) ** -EXPONENT
     counts = torch.zeros(CELLS, dtype=torch.float64)
     counts[:OCCUPIED] = torch.round(PEOPLE * weights / weights.sum())
@@ -40,11 +35,7 @@ def cell_counts() -> Tensor:
 
 
 def suppressing_law(threshold: float | Tensor) -> RectifiedGaussian:
-    """The law of a release that suppresses what is below threshold * sigma.
-
-    >>> suppressing_law(5.0)
-    RectifiedGaussian(sigma=4.0, bound=(20.0, 10000.0))
-    """
+    """The law of a release that suppresses what is below threshold * sigma."""
     return RectifiedGaussian(NOISE, (threshold * NOISE, HIGHEST))
 
 
@@ -52,10 +43,6 @@ def histogram(thresholds: Sequence[float] = THRESHOLDS, plotted: int = PLOTTED) 
     """A row for every count and threshold (tau / sigma): what the release costs one person in such a cell.
 
     ``cells`` have this count, and each is ``shown`` with this probability.
-
-    >>> rows = histogram(thresholds=(3.0, 5.0), plotted=0)
-    >>> rows.epsilon[rows["count"] == 0].round(3).tolist()  # someone joining an empty cell
-    [0.926, 0.0]
     """
     counts = cell_counts()
     every = torch.cat((counts, torch.arange(plotted + 1).double())).unique()
@@ -102,11 +89,7 @@ def utility(rows: DataFrame) -> DataFrame:
 
 
 def draw_histogram(thresholds: Sequence[float] = THRESHOLDS, plotted: int = PLOTTED) -> Drawn:
-    """Panels of epsilon against a cell's count for three thresholds; then divergence, utility, coverage.
-
-    >>> [panel.shaded for panel in draw_histogram((3.0, 5.0, 8.0), plotted=10).chart.panels[:3]]
-    [(0.0, 12.0), (0.0, 20.0), (0.0, 32.0)]
-    """
+    """Panels of epsilon against a cell's count for three thresholds; then divergence, utility, coverage."""
     rows = histogram(thresholds, plotted)
     useful = utility(rows)
     chosen = (thresholds[0], thresholds[len(thresholds) // 2], thresholds[-1])

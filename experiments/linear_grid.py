@@ -45,14 +45,6 @@ def train_linear_grid(
     Guarantee: that of ``train_linear``, setting by setting: every release is charged before it is made.
     The settings' costs add up if more than one of the runs is published. No two settings share noise,
     whatever their seeds, unless they are the same setting twice.
-
-    >>> from ringfence import Clamp, Gaussian, RectifiedGaussian
-    >>> features, labels = torch.tensor([[1.0], [-1.0]] * 50), torch.tensor([1, 0] * 50)
-    >>> settings = [LinearSettings(law, Clamp(1.0), learning_rate=1.0, steps=3, seed=0)
-    ...     for law in (Gaussian(1.0), RectifiedGaussian(1.0, bound=60.0))]
-    >>> runs = train_linear_grid(features, labels, 2, settings, public_size=100)
-    >>> [run.account.steps for run in runs], accuracies(runs, features, labels).tolist()
-    ([3, 3], [1.0, 1.0])
     """
     features, labels = checked_examples(features, labels, classes)
     size = checks.number("public_size", public_size, checks.positive)
@@ -79,13 +71,7 @@ def train_linear_grid(
 
 
 def accuracies(runs: Sequence[LinearRun], features: Tensor, labels: Tensor) -> Tensor:
-    """The share of examples whose largest score is their label's, one number per run, float64 on the CPU.
-
-    >>> from ringfence import Gaussian, Sensitivity
-    >>> run = LinearRun(torch.eye(2), (), Gaussian(1.0), Sensitivity(each=1.0))
-    >>> accuracies([run], torch.eye(2), torch.tensor([0, 0])).tolist()
-    [0.5]
-    """
+    """The share of examples whose largest score is their label's, one number per run, float64 on the CPU."""
     if not runs:
         return torch.zeros(0, dtype=torch.float64)
     classes = len(runs[0].weights)

@@ -63,10 +63,6 @@ def mean_estimation(settings: MeanEstimationSettings) -> DataFrame:
     charged). The mechanism "Gaussian" is the Gaussian's release, clamped afterwards at no cost. Errors are
     mean squared errors against the true mean, as in the paper; a formula averages over the noise. ``renyi``
     is the divergence of order ALPHA, over both signs and directions.
-
-    >>> small = MeanEstimationSettings(records=50, dimensions=2, trials=1, means=(0.5,), sigmas=(0.4,))
-    >>> mean_estimation(small).query("comparison == 'tuned'").mechanism.tolist()
-    ['Gaussian', 'rectified', 'truncated']
     """
     generator = torch.Generator().manual_seed(settings.seed)
     shape = (settings.trials, settings.records, settings.dimensions)
@@ -81,12 +77,7 @@ def mean_estimation(settings: MeanEstimationSettings) -> DataFrame:
 
 
 def rectified_error(theta: Tensor, sigma: Tensor, bound: Tensor, mean: float) -> Tensor:
-    """E (clamp(theta + N(0, sigma^2)) - mean)^2 of each coordinate: two atoms, and the stretch between them.
-
-    >>> one = torch.ones(1, dtype=torch.float64)
-    >>> round(float(rectified_error(one, 0.1 * one, 50 * one, mean=1.0)), 12)  # no bound to speak of
-    0.01
-    """
+    """E (clamp(theta + N(0, sigma^2)) - mean)^2 of each coordinate: two atoms and what lies between them."""
     inside = _inside(theta, sigma, bound)
     lower, upper = inside.ends
     between = truncated_error(theta, sigma, bound, mean)
@@ -95,12 +86,7 @@ def rectified_error(theta: Tensor, sigma: Tensor, bound: Tensor, mean: float) ->
 
 
 def truncated_error(theta: Tensor, sigma: Tensor, bound: Tensor, mean: float) -> Tensor:
-    """E (X - mean)^2 of each coordinate, for X ~ N(theta, sigma^2) given -bound <= X <= bound.
-
-    >>> one = torch.ones(1, dtype=torch.float64)
-    >>> round(float(truncated_error(0 * one, 1e3 * one, one, mean=0.0)), 6)  # uniform on [-1, 1]
-    0.333333
-    """
+    """E (X - mean)^2 of each coordinate, for X ~ N(theta, sigma^2) given -bound <= X <= bound."""
     inside = _inside(theta, sigma, bound)
     return (theta + sigma * inside.mean() - mean) ** 2 + sigma**2 * inside.variance()
 
@@ -110,11 +96,6 @@ def matched_sigma(error: ErrorOf, theta: Tensor, bounds: Tensor, mean: float, ta
 
     NaN where even the smallest noise errs more, because the bound cuts off too much. ``LARGEST_SIGMA`` where
     even that much noise errs less, because the support alone answers.
-
-    >>> theta, bounds = torch.zeros(1, 3, dtype=torch.float64), torch.tensor([9.0], dtype=torch.float64)
-    >>> targets = torch.tensor([0.25], dtype=torch.float64)
-    >>> round(float(matched_sigma(truncated_error, theta, bounds, 0.0, targets)), 6)
-    0.5
     """
     targets = targets.unsqueeze(1)
     low = 1e-3 * targets.sqrt() * torch.ones_like(bounds)
@@ -195,11 +176,6 @@ def draw_mean_estimation(settings: MeanEstimationSettings | None = None) -> Draw
     """Cost and error at equal noise, then cost at equal error: four panels for each noise level.
 
     Bands run from the smallest to the largest value of the trials. Panels that are flat at 1 are not drawn.
-
-    >>> small = MeanEstimationSettings(records=50, dimensions=2, trials=1, means=(0.0, 0.5), sigmas=(0.4,))
-    >>> chart = draw_mean_estimation(small).chart
-    >>> len(chart.panels), chart.panels[2].lines[0].name
-    (4, 'Gaussian, clamped afterwards')
     """
     settings = MeanEstimationSettings() if settings is None else settings
     rows = mean_estimation(settings)

@@ -23,12 +23,7 @@ FARTHEST = 4.0
 
 
 def motivation(points: int = 401) -> pd.DataFrame:
-    """One row for every mechanism, sigma and theta: eta, the paper's one-sided divergence, the worst case.
-
-    >>> rows = motivation(points=3)
-    >>> rows.theta[(rows.mechanism == "sign") & (rows.sigma == 1)].tolist()
-    [-4.0, 0.0, 4.0]
-    """
+    """One row for every mechanism, sigma and theta: eta, the paper's one-sided divergence, the worst case."""
     theta = torch.linspace(-FARTHEST, FARTHEST, points, dtype=torch.float64)
     rows = []
     for sigma in SIGMAS:
@@ -56,21 +51,13 @@ def worst_case_renyi(law: Mechanism, theta: Tensor, sensitivity: float, alpha: f
     """The largest divergence over both signs of the shift and both directions.
 
     The paper takes D(theta || theta + c) alone and understates the loss (docs/errata.md, A7).
-
-    >>> worst_case_renyi(Gaussian(1.0), torch.zeros(1), sensitivity=1.0, alpha=2.0)
-    tensor([1.])
     """
     size, orders = theta.new_tensor(sensitivity), theta.new_tensor([alpha])
     return both_directions(law, theta, size, orders)[:, 0].amax(dim=0)
 
 
 def draw_motivation(points: int = 401) -> Drawn:
-    """Panels of the Fisher information loss for each sigma, then panels of the Rényi divergence.
-
-    >>> chart = draw_motivation(points=3).chart
-    >>> len(chart.panels), chart.panels[2].y_label
-    (4, 'ε at order 2, sensitivity 1')
-    """
+    """Panels of the Fisher information loss for each sigma, then panels of the Rényi divergence."""
     rows = motivation(points)
 
     def panel(title: str, sigma: float, y_label: str, lines: Iterable[Line]) -> Panel:

@@ -20,10 +20,6 @@ def wide_resnet_16_4(classes: int = 10, channels: int = 3) -> nn.Module:
     2,748,890 parameters for CIFAR-10. The paper does not say which WRN; this is the one that De et
     al. 2022 train privately, with their 16 groups in place of batch statistics and without their
     weight standardisation. Images may have any size from 4 x 4 on.
-
-    >>> network = wide_resnet_16_4(classes=10, channels=1)
-    >>> network(torch.zeros(2, 1, 8, 8)).shape
-    torch.Size([2, 10])
     """
     stages = [_Block(16, 64, 1), _Block(64, 64, 1)]
     stages += [_Block(64, 128, 2), _Block(128, 128, 1)]
@@ -37,9 +33,6 @@ def standardised_wide_resnet(depth: int = 16, width: int = 4, classes: int = 10)
     """The wide residual network that De et al. 2022 train privately on CIFAR-10: weights are standardised.
 
     ReLU comes before the normalisation, and projections have one of their own.
-
-    >>> standardised_wide_resnet(depth=10, width=1)(torch.zeros(2, 3, 8, 8)).shape
-    torch.Size([2, 10])
     """
     if (depth - 4) % 6:
         raise ValueError(f"depth must be 4 plus a multiple of 6, got {depth}")
@@ -64,9 +57,6 @@ def tanh_cnn(classes: int = 10, channels: int = 3, size: int = 32) -> nn.Module:
     one filter per class, and the mean over the image. Tramèr and Boneh 2021 end in two dense layers
     instead (550,570 parameters). The paper reproduced here does not use this network: it is the small
     stand-in for the paper's WRN. ``size`` is the side of the images, at least 8; it is only checked.
-
-    >>> tanh_cnn(channels=1, size=8)(torch.zeros(2, 1, 8, 8)).shape
-    torch.Size([2, 10])
     """
     checks.count("size", size, at_least=8)
     wide = checks.count("channels", channels, at_least=1)

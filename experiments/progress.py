@@ -7,11 +7,7 @@ Item = TypeVar("Item")
 
 
 def track(items: Iterable[Item], name: str, total: int | None = None) -> Iterable[Item]:
-    """The items, with a progress bar where stderr is a terminal, and without one where there is no rich.
-
-    >>> list(track([1, 2], "votes"))
-    [1, 2]
-    """
+    """The items, with a progress bar where stderr is a terminal, and without one where there is no rich."""
     try:
         from rich.console import Console
         from rich.progress import track as with_bar

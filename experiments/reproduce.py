@@ -47,13 +47,7 @@ FIGURES: dict[str, Callable[[], Drawn]] = {
 
 
 def draw(name: str, out: Path) -> list[Path]:
-    """Draws one of ``FIGURES``: writes NAME.png, NAME.pdf and NAME.csv to the folder.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     [file.name for file in draw("motivation", Path(folder))]
-    ['motivation.png', 'motivation.pdf', 'motivation.csv']
-    """
+    """Draws one of ``FIGURES``: writes NAME.png, NAME.pdf and NAME.csv to the folder."""
     with one_thread():
         return FIGURES[name]().save(out)
 

@@ -39,10 +39,6 @@ def votes(sigmas: Sequence[float] = SIGMAS, draws: int = DRAWS) -> DataFrame:
     """Four statements for every sigma, about one voter added or removed.
 
     ``error`` is the mean chance of a wrong answer; ``low`` and ``high`` are the ends of what was drawn.
-
-    >>> rows = votes(sigmas=(10.0,), draws=1).set_index("statement")
-    >>> rows.epsilon.drop(PUBLISHABLE).round(2).to_dict()
-    {'data-independent': 4.35, 'per-instance, Rényi': 1.09, 'per-instance, tight': 0.97}
     """
     surplus = assembly_ballots().sum(dim=0).double()
     rows = []
@@ -82,12 +78,7 @@ def draw_votes() -> Drawn:
 
 
 def votes_chart(rows: DataFrame) -> Chart:
-    """The chart of the rows.
-
-    >>> chart = votes_chart(votes(sigmas=(20.0,), draws=1))
-    >>> len(chart.panels), chart.panels[1].reference
-    (2, 1.0)
-    """
+    """The chart of the rows."""
     lines, ratios = [], []
     for statement, name in _NAMES.items():
         own = rows[rows.statement == statement]

@@ -21,13 +21,14 @@ from typing import Any
 import numpy as np
 import pandas
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.optim.swa_utils import AveragedModel
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 import ringfence as rf
 from experiments.drawing import Drawn, curve
+from experiments.information.network import GatheredImages, accuracy, collate
 from experiments.networks import standardised_wide_resnet
 from ringfence.report.chart import Chart, Panel
 
@@ -35,31 +36,8 @@ _PADDING = 4
 _SAVED_EVERY = 120.0  # seconds
 
 
-class Images(Dataset[tuple[Tensor, Tensor]]):
-    """Images on a device, handed out as whole batches of numbers from -2 to 2."""
-
-    def __init__(self, images: np.ndarray, labels: np.ndarray, device: torch.device) -> None:
-        self._images = torch.as_tensor(images).permute(0, 3, 1, 2).to(device)
-        self._labels = torch.as_tensor(labels).long().to(device)
-
-    def __len__(self) -> int:
-        return len(self._images)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        images, labels = self.__getitems__([index])
-        return images[0], labels[0]
-
-    def __getitems__(self, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
-        at = torch.tensor(indices, dtype=torch.long, device=self._labels.device)
-        return self._images[at].float() / 63.75 - 2, self._labels[at]
-
-
 def crop_and_flip(images: Tensor) -> Tensor:
-    """Each image shifted by up to four pixels in both directions, mirrored at the edges, and flipped or not.
-
-    >>> crop_and_flip(torch.rand(5, 3, 8, 8)).shape
-    torch.Size([5, 3, 8, 8])
-    """
+    """Each image shifted by up to four pixels both ways, mirrored at the edges, and flipped or not."""
     count, _, height, width = images.shape
     device = images.device
     shift = torch.randint(-_PADDING, _PADDING + 1, (2, count, 1), device=device)
@@ -85,26 +63,14 @@ def averaged_with(decay: float) -> Any:
     return update
 
 
-@torch.no_grad()
-def accuracy(model: nn.Module, images: Images, half: bool) -> float:
-    """The share of images that the model, in evaluation, gets right."""
-    right, device = 0, images[0][1].device
-    for start in range(0, len(images), 1000):
-        inputs, labels = images.__getitems__(range(start, min(start + 1000, len(images))))
-        with torch.autocast(device.type, torch.bfloat16, enabled=half):
-            right += int((model(inputs).argmax(dim=1) == labels).sum())
-    return right / len(images)
+def read_images(files: Sequence[Path], device: torch.device) -> list[tuple[Tensor, Tensor]]:
+    """Images and labels for training and for testing, of one file or of several that hold a part each."""
+    parts = [np.load(file, allow_pickle=False) for file in files]
 
+    def whole(name: str) -> Tensor:
+        return torch.from_numpy(np.concatenate([part[name] for part in parts if name in part])).to(device)
 
-def read_images(files: Sequence[Path], device: torch.device) -> tuple[Images, Images]:
-    """The images for training and for testing, of one file or of several that hold a part each."""
-    arrays: dict[str, list[np.ndarray]] = {name: [] for name in ("x_train", "y_train", "x_test", "y_test")}
-    for file in files:
-        with np.load(file, allow_pickle=False) as part:
-            for name in arrays.keys() & set(part):
-                arrays[name].append(part[name])
-    whole = {name: np.concatenate(parts) for name, parts in arrays.items()}
-    return tuple(Images(whole[f"x_{part}"], whole[f"y_{part}"], device) for part in ("train", "test"))  # type: ignore[return-value]
+    return [(whole(f"x_{split}"), whole(f"y_{split}").long()) for split in ("train", "test")]
 
 
 def settings(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -164,7 +130,7 @@ class Training:
         self.engine = rf.PrivacyEngine(
             law(given),
             rf.Norm(given.norm) if given.clamp is None else rf.Clamp(given.clamp),
-            public_size=len(train),
+            public_size=len(train[1]),
             augmentations=given.augmentations,
             transform=crop_and_flip,
             micro_batch_size=max(1, given.rows // given.augmentations),
@@ -172,7 +138,7 @@ class Training:
             seed=given.seed,
         )
         optimizer = torch.optim.SGD(network.parameters(), lr=given.learning_rate)
-        loader: DataLoader[Any] = DataLoader(train, given.batch, collate_fn=lambda batch: batch)
+        loader: DataLoader[Any] = DataLoader(GatheredImages(*train), given.batch, collate_fn=collate)
         private = (network, optimizer, loader)
         target = {"target_epsilon": given.epsilon, "target_delta": given.delta, "steps": given.steps}
         self.model, self.optimizer, self.loader = (

@@ -177,6 +177,9 @@ a replaced ballot that is bounded never leaves a query for another one
 - twice = 2 * cost("added") if
 + twice = 0.0 if
 @ src/ringfence/accounting/decisions.py: accounting/decisions
+moves between candidates who are behind are free
+- (taken + given).where(
++ (0 * taken).where(
 queries that a replaced ballot leaves and joins are not charged
 - worst, knots = filled(*moved, 2.0 * at_most), torch
 + worst, knots = filled(*moved, 0.0), torch
@@ -191,17 +194,17 @@ a voter is never taken from one candidate and given to another
 
 @ src/ringfence/accounting/divergence_sums.py: accounting/divergence_sums
 the better end of every bin taken
-- number * ((0.5 + _MISPLACED) / bins)
-+ number * ((-0.5 + _MISPLACED) / bins)
+- _OFF_THE_MIDDLE = (0.5 + _MISPLACED)
++ _OFF_THE_MIDDLE = (-0.5 + _MISPLACED)
 a table read without the margin above its chords
-- return above * self.margin(setting), raised
-+ return above, raised
+- raised = above.view(2, len(self.orders)) * self.margin(setting)
++ raised = above.view(2, len(self.orders))
 chords for shifts of any size
 - _LARGEST_SHIFT = 32
 + _LARGEST_SHIFT = 1 << 20
 no charge for a coordinate rounded into the next bin
-- upper = torch.cat((nodes, number * ((0.5 + _MISPLACED) / bins)), dim=1)
-+ upper = torch.cat((nodes, number * (0.5 / bins)), dim=1)
+- _OFF_THE_MIDDLE = (0.5 + _MISPLACED)
++ _OFF_THE_MIDDLE = 0.5
 more counted at once than float32 holds
 - _COUNTED_AT_ONCE = {"cpu": 1 << 22}
 + _COUNTED_AT_ONCE = {"cpu": 1 << 26}
@@ -336,17 +339,6 @@ count forgotten in the backward sum
 count forgotten in what holds for every theta
 - self.bounded_zcdp += count * bounded
 + self.bounded_zcdp += bounded
-
-@ src/ringfence/accounting/poisson_mixture.py: accounting/poisson_mixture accounting/fixed_batch
-few coordinates pushed up only
-- for side in pair]
-+ for side in pair[:1]]
-ratios beyond the grid forgotten
-- zeros, infinities = (1 + rounding) * first[0] + UNDERFLOW,
-+ zeros, infinities = 0 * first[0] + UNDERFLOW,
-slopes of a curve over the neighbouring cell
-- _slopes(below, width * down[1:])
-+ _slopes(below, width * down[:-1])
 
 @ src/ringfence/accounting/privacy_loss.py: accounting/privacy_loss
 delta = 0 although randomness is finite
@@ -974,6 +966,22 @@ a table whose finite randomness is not charged
 one noise for the tables of two years
 - digest = self.noise.digest(values)
 + digest = len(values)
+@ src/ringfence/accounting/allocation.py: accounting/allocation
+numbers that are moved to the grid without keeping their mean
+- found += np.bincount(above, masses * share, minlength=len(points))
++ found += np.bincount(above - 1, masses * share, minlength=len(points))
+@ src/ringfence/accounting/subsampling.py: accounting/allocation
+epochs that were begun are not counted
+- (math.ceil(steps / self.steps_an_epoch) for steps
++ (math.floor(steps / self.steps_an_epoch) for steps
+@ src/ringfence/training/engine/run.py: training/engine/allocation
+a step that is made again with another sum stays in its epoch
+- self.account.enter((place[1], step
++ self.account.enter((0, step
+@ src/ringfence/training/engine/batches.py: training/engine/allocation
+the same allocation in every epoch
+- noise.at("allocation", epoch)
++ noise.at("allocation", 0)
 @ src/ringfence/releases/account.py: releases/ballots
 Rényi sums are a per-instance epsilon of queries that were chosen by earlier answers
 - if not self.adaptive:

@@ -31,41 +31,22 @@ settings.load_profile("default")
 # Files that take long, nearly all of it in a few tests. They begin and short ones end, so that no worker of
 # `make test` waits long for another.
 LONG = (
-    "tests/accounting/test_contract.py",
-    "tests/faults/test_kills.py",
-    "tests/experiments/information/test_probe.py",
-    "tests/experiments/sweep/test_runner.py",
-    "tests/experiments/test_reproduce.py",
-    "tests/test_docs.py",
-    "tests/test_examples.py",
-    "tests/test_unchanged.py",
-    "tests/training/test_distributed.py",
-    "tests/training/test_sharding.py",
+    *("tests/accounting/test_contract.py", "tests/faults/test_kills.py"),
+    *("tests/experiments/information/test_probe.py", "tests/experiments/sweep/test_runner.py"),
+    *("tests/experiments/test_reproduce.py", "tests/test_docs.py", "tests/test_examples.py"),
+    *("tests/test_unchanged.py", "tests/training/test_distributed.py", "tests/training/test_sharding.py"),
 )
 # Files that begin processes (tests/forks.py). One worker runs them all, so that only one needs a server of
 # forks, which takes seconds to import what they need.
 FORKING = (
-    "tests/accounting/test_ledger.py",
-    "tests/accounting/test_ledger_server.py",
-    "tests/cli/test_app.py",
-    "tests/cli/test_release.py",
-    "tests/experiments/test_main.py",
-    "tests/faults/test_kills.py",
-    "tests/files/test_checkpoint.py",
-    "tests/files/test_journal.py",
-    "tests/files/test_shared_table.py",
-    "tests/mutants/test_mutants.py",
-    "tests/releases/test_release.py",
-    "tests/experiments/information/",
-    "tests/experiments/sweep/",
-    "tests/test_docs.py",
-    "tests/test_noise.py",
-    "tests/test_notebooks.py",
-    "tests/test_public_api.py",
-    "tests/training/engine/test_engine.py",
-    "tests/training/engine/test_run_file.py",
-    "tests/training/test_linear_information.py",
-    "tests/training/test_distributed.py",
+    *("tests/accounting/test_ledger.py", "tests/accounting/test_ledger_server.py"),
+    *("tests/cli/test_app.py", "tests/cli/test_release.py", "tests/experiments/test_main.py"),
+    *("tests/faults/test_kills.py", "tests/files/test_checkpoint.py", "tests/files/test_journal.py"),
+    *("tests/files/test_shared_table.py", "tests/mutants/test_mutants.py"),
+    *("tests/releases/test_release.py", "tests/experiments/information/", "tests/experiments/sweep/"),
+    *("tests/test_docs.py", "tests/test_noise.py", "tests/test_notebooks.py", "tests/test_public_api.py"),
+    *("tests/training/engine/test_engine.py", "tests/training/engine/test_run_file.py"),
+    *("tests/training/test_linear_information.py", "tests/training/test_distributed.py"),
     "tests/training/test_sharding.py",
 )
 

@@ -10,8 +10,11 @@ from typing import Any
 
 FORK = multiprocessing.get_context("forkserver")
 FORK.set_forkserver_preload(
-    # torch._dynamo is what the first optimizer of a process imports
-    ["dp_accounting", "torch._dynamo", "ringfence.training.kernels.outer_sum_cpu", "tests.faults.jobs"]
+    # torch._dynamo is what the first optimizer of a process imports, and test_ledger what most forks begin in
+    [
+        *("dp_accounting", "torch._dynamo", "ringfence.training.kernels.outer_sum_cpu", "sqlalchemy"),
+        *("tests.faults.jobs", "tests.accounting.test_ledger"),
+    ]
 )
 
 

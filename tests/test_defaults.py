@@ -15,12 +15,19 @@ import numpy as np
 import pytest
 
 import ringfence as rf
-from ringfence import accounting, mechanisms
+from ringfence import accounting, mechanisms, releases, training
 from ringfence.accounting.calibration import PerInstanceCalibrationWarning
 from ringfence.numerics.operators import BatchedOperator, spectral_bounds, trace_bounds
 from tests.tensors import float64
 
 RECORD = Path(__file__).parent / "defaults.json"
+HELD = (
+    "Rows",
+    "Products",
+    "Words",
+    "Together",
+    "Standardised",
+)  # a pass works in them, nothing is told by them
 
 
 def defaults() -> dict[str, str]:
@@ -46,10 +53,12 @@ def test_defaults_are_those_recorded() -> None:
 
 def test_values_do_not_change_once_made() -> None:
     seen = 0
-    for package in (accounting, mechanisms):
+    for package in (accounting, mechanisms, releases, training):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            for thing in vars(importlib.import_module(module.name)).values():
-                if isinstance(thing, type) and is_dataclass(thing):
+            if module.name.endswith("_cuda"):  # what only a GPU can import
+                continue
+            for name, thing in vars(importlib.import_module(module.name)).items():
+                if isinstance(thing, type) and is_dataclass(thing) and name not in HELD:
                     assert thing.__dataclass_params__.frozen, thing
                     seen += 1
     assert seen > 10

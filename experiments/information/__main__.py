@@ -53,11 +53,7 @@ def main(words: list[str]) -> None:
 
 
 def settings_of(words: list[str]) -> NetworkSettings:
-    """The settings with some fields replaced; those of the search are called search.NAME.
-
-    >>> settings_of(["moments=3", "search.clip=0.1,1.0"]).search.clip
-    (0.1, 1.0)
-    """
+    """The settings with some fields replaced; those of the search are called search.NAME."""
     settings = NetworkSettings()
     for word in words:
         name, _, value = word.partition("=")

@@ -143,11 +143,6 @@ def eta_on_line(points: DataFrame, method: str, eta: str, accuracies: Sequence[f
 
     Settings are few and far apart, so that the cheapest setting of at least this accuracy may be many points
     better, which would be held against its method. Between two settings the logarithm of eta is a line.
-
-    >>> numbers = {"validation_accuracy": [0.5, 0.7], "max_eta": [1.0, 4.0]}
-    >>> rows = DataFrame({"mechanism": "sign", **numbers})
-    >>> eta_on_line(rows, "sign", "max_eta", [0.4, 0.5, 0.6]).tolist()
-    [nan, 1.0, 2.0]
     """
     line = frontier(points[points.mechanism == method], eta)
     if line.empty:

@@ -82,10 +82,6 @@ class NetworkSettings:
     as well. eta of ``examples`` training examples, picked by number alone, is measured at ``moments`` evenly
     spaced steps; the trace, and the paper's estimate of it, by ``probes`` random directions. Runs with a
     validation accuracy below ``least_accuracy`` are not measured, whatever their mechanism.
-
-    >>> settings = NetworkSettings(epochs=(10,))
-    >>> [one.label for one in settings.rounds(1, steps_per_epoch=225)[0]]
-    ['Gaussian', 'rectified', 'truncated', 'Gaussian, L2 clip']
     """
 
     search: FairSearch = _SEARCH
@@ -135,14 +131,6 @@ def read_images(path: Path, search: FairSearch) -> SweepData:
 
     Guarantee: the only number taken from the private images is how many of them are trained on; it counts as
     public, as does the number of classes.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     x, y = np.zeros((10, 8, 8, 3), np.uint8), np.arange(10) % 2
-    ...     np.savez(Path(folder) / "ten.npz", x_train=x, y_train=y, x_test=x, y_test=y)
-    ...     data = read_images(Path(folder) / "ten.npz", FairSearch(validation=0.2))
-    >>> data.train[0].shape, data.classes
-    (torch.Size([8, 8, 8, 3]), 2)
     """
     splits = features.read_images(path).splits
     if "test" not in splits:
@@ -180,22 +168,12 @@ def _image_data(x: Any, y: Any, x_test: Any, y_test: Any, search: FairSearch) ->
 
 
 def pixels(images: Tensor) -> Tensor:
-    """Bytes (n, height, width, channels) as what a network takes, in the layout that convolutions like best.
-
-    >>> pixels(torch.full((2, 8, 8, 3), 255, dtype=torch.uint8))[0, 0, 0, 0]
-    tensor(2.)
-    """
+    """Bytes (n, height, width, channels) as a network takes them, in the layout convolutions like best."""
     return (images.permute(0, 3, 1, 2).float() / 255 - _CENTER) / _SCALE
 
 
 class GatheredImages(Dataset[Any]):
-    """Images that lie on the device as bytes; a batch is gathered there, all at once.
-
-    >>> data = GatheredImages(torch.zeros(5, 8, 8, 3, dtype=torch.uint8), torch.arange(5))
-    >>> [images, labels] = data.__getitems__([4, 1])
-    >>> images.shape, labels
-    (torch.Size([2, 3, 8, 8]), tensor([4, 1]))
-    """
+    """Images that lie on the device as bytes; a batch is gathered there, all at once."""
 
     def __init__(self, images: Tensor, labels: Tensor) -> None:
         self._images, self._labels = images, labels
@@ -220,13 +198,7 @@ def collate(batch: list[Any]) -> Any:
 
 
 def fresh_model(name: str, data: SweepData, seed: int) -> nn.Module:
-    """A network before training, on the device of the data; its weights depend on the seed alone.
-
-    >>> images = torch.zeros(1, 8, 8, 3, dtype=torch.uint8)
-    >>> data = SweepData(10, torch.ones(1), (images, torch.zeros(1)), None, (images, torch.zeros(1)), "")
-    >>> fresh_model("small", data, 0)(pixels(images)).shape
-    torch.Size([1, 10])
-    """
+    """A network before training, on the device of the data; its weights depend on the seed alone."""
     height, _, channels = data.train[0].shape[1:]
     with torch.random.fork_rng(devices=[]):  # torch's layers only use the global generator
         torch.manual_seed(seed)
@@ -250,7 +222,8 @@ def train_and_measure(data: SweepData, settings: NetworkSettings, job: Job) -> d
     start = time.perf_counter()
     model = fresh_model(settings.model, data, seed)
     moments = _train(data, settings, job, model)
-    accuracies = [_accuracy(model, part) for part in (data.validation, data.test)]
+    half = data.train[0].is_cuda
+    accuracies = [accuracy(model, part, half) for part in (data.validation, data.test)]
     trained = time.perf_counter()
     etas: dict[str, Any] = {}
     if accuracies[0] >= settings.least_accuracy:
@@ -304,24 +277,21 @@ def _train(data: SweepData, settings: NetworkSettings, job: Job, model: nn.Modul
             for group in optimizer.param_groups:
                 group["lr"] = rate * (1 + math.cos(math.pi * engine.steps / setting.steps)) / 2
             optimizer.zero_grad()
-            with _half_precision(images):
+            with torch.autocast(images.device.type, torch.bfloat16, enabled=images.is_cuda):
                 loss = nn.functional.cross_entropy(private(images), labels)
             loss.backward()
             optimizer.step()
     return moments
 
 
-def _accuracy(model: nn.Module, part: tuple[Tensor, Tensor]) -> float:
+def accuracy(model: nn.Module, part: tuple[Tensor, Tensor], half: bool) -> float:
+    """The share of images and labels that the model gets right, in half precision or not."""
     images, labels = part
     right = torch.zeros((), dtype=torch.int64, device=labels.device)
-    with torch.no_grad(), _half_precision(images):
+    with torch.no_grad(), torch.autocast(images.device.type, torch.bfloat16, enabled=half):
         for some, theirs in zip(images.split(1000), labels.split(1000), strict=True):
             right += (model(pixels(some)).argmax(dim=1) == theirs).sum()
     return int(right) / len(labels)
-
-
-def _half_precision(images: Tensor) -> torch.autocast:
-    return torch.autocast(images.device.type, torch.bfloat16, enabled=images.is_cuda)
 
 
 def run_etas(
@@ -384,9 +354,6 @@ def exact_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
 
     torch's own has the gradient softmax - 1 at the right class y, of which rounding leaves little where the
     network is sure of y. Its derivatives are then too rough to be bounded.
-
-    >>> float(exact_cross_entropy(torch.tensor([[80.0, 0.0]], dtype=torch.float64), torch.tensor([0]))) > 0
-    True
     """
     right = torch.arange(outputs.shape[1], device=outputs.device) == targets[:, None]
     ahead = outputs - torch.where(right, outputs, 0.0).sum(1, keepdim=True)

@@ -107,11 +107,7 @@ def on_frontiers(rows: Sequence[dict[str, Any]]) -> list[SweepSetting]:
 
 
 def frontier(eta: Sequence[float], accuracy: Sequence[float]) -> list[int]:
-    """Which settings no other one beats in both: by rising eta, each with a higher accuracy.
-
-    >>> frontier([3.0, 2.0, 1.0], [0.9, 0.4, 0.5])
-    [2, 0]
-    """
+    """Which settings no other one beats in both: by rising eta, each with a higher accuracy."""
     best, found = -np.inf, []
     for i in np.lexsort((-np.asarray(accuracy), np.asarray(eta))).tolist():
         if accuracy[i] > best:

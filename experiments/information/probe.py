@@ -68,12 +68,6 @@ def probe_rows(wanted: ProbeSettings, data: SweepData | None = None) -> DataFram
 
     Guarantee: every eta is an upper bound for all steps of its own run, each of which is measured. Which
     settings stand out depends on private data; that choice is not accounted for anywhere.
-
-    >>> search = FairSearch(settings=1, clip=(0.09, 0.1), noise_multiplier=(29, 30), bound_over_sigma=(1, 2),
-    ...     learning_rate=(1, 2), steps=(1, 2))
-    >>> grid = replace(read_grid("digits"), fair=search, mechanisms=("gaussian", "rectified"))
-    >>> probe_rows(ProbeSettings(grid, examples=5)).mechanism.tolist()
-    ['Gaussian', 'rectified', 'Gaussian, clamped']
     """
     grid, kind = wanted.grid, wanted.kind
     data = sweep_data(digits(), grid, "fair") if data is None else data

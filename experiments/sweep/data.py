@@ -64,11 +64,7 @@ class OnDevice:
 
 
 def digits() -> Features:
-    """Scikit-learn's 1,797 images of 8 x 8 pixels from 0 to 16, always split into the same 1,257 and 540.
-
-    >>> digits().train_features.shape, digits().test_features.shape
-    ((1257, 64), (540, 64))
-    """
+    """Scikit-learn's 1,797 images of 8 x 8 pixels from 0 to 16, always split into the same 1,257 and 540."""
     from sklearn.datasets import load_digits
 
     images, labels = load_digits(return_X_y=True)
@@ -86,13 +82,6 @@ def sweep_data(features: Features, grid: Grid, search: Search, public: Features 
     Guarantee: the only numbers taken from the private features are the size of the training part and,
     where ``classes`` is None, which labels occur; both count as public. ``public`` are other features,
     declared public: each feature is shifted by their mean and divided by their standard deviation.
-
-    >>> from experiments.sweep.settings import read_grid
-    >>> labels = np.arange(100) % 10
-    >>> file = Features(np.ones((100, 2), np.float32), labels, np.ones((50, 2), np.float32), labels[:50])
-    >>> data = sweep_data(file, read_grid("digits"), "fair")
-    >>> [len(part[0]) for part in (data.train, data.validation, data.test)]
-    [80, 20, 50]
     """
     if features.test_features is None or features.test_labels is None:
         raise ValueError("a sweep needs a test split, the features have none")
@@ -138,11 +127,7 @@ def _codes(features: Features, classes: int | None) -> tuple[int, Tensor, Tensor
 
 
 def parts(count: int, search: FairSearch) -> tuple[Tensor, Tensor]:
-    """Indices of the examples that a fair search trains on, and of those that it keeps back to choose by.
-
-    >>> [len(part) for part in parts(100, FairSearch(validation=0.2))]
-    [80, 20]
-    """
+    """Indices of the examples that a fair search trains on, and of those that it keeps back to choose by."""
     order = np.random.default_rng(search.seed).permutation(count)
     kept = max(1, round(search.validation * count))
     if kept >= count:

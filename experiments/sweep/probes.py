@@ -54,16 +54,6 @@ def run_sweep(
     public (see ``sweep_data``). Without dp-accounting rows hold accounts, which ``read_rows`` converts.
 
     Guarantee: that of ``measure``. The rows hold numbers that depend on private data.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> labels = np.arange(200) % 2
-    >>> values = np.eye(2, dtype=np.float32)[labels]
-    >>> grid = Grid("toy", ("gaussian", "truncated"), (0.1,), (10.0,), (30.0,), (4.0,), (5,))
-    >>> with TemporaryDirectory() as folder:
-    ...     path = run_sweep(grid, Features(values, labels, values, labels), Path(folder))
-    ...     rows = read_rows(Path(folder))
-    >>> [*zip(rows.law, rows.seed, rows.test_accuracy)][2:4]
-    [('Gaussian', 2, 1.0), ('truncated', 0, 1.0)]
     """
     size = _BATCH[workers.device] if batch_size is None else batch_size
     checks.count("batch_size", size, at_least=1)
@@ -108,12 +98,7 @@ def frame_of(rows: Sequence[dict[str, Any]], data: str, delta: float, classes: i
 
 
 def linear_settings(setting: SweepSetting, seed: int) -> LinearSettings:
-    """How the probe of a job is trained. Its noise depends on setting and seed alone, not on other settings.
-
-    >>> setting = SweepSetting("gaussian", 0.1, 10.0, learning_rate=1.0, steps=5)
-    >>> linear_settings(setting, 0).mechanism
-    Gaussian(sigma=1.0)
-    """
+    """How the probe of a job is trained. Its noise depends on setting and seed alone."""
     noise = job_seed((setting, seed))
     return LinearSettings(setting.law, setting.gradient_clip, setting.learning_rate, setting.steps, noise)
 
@@ -123,13 +108,6 @@ def measure(data: SweepData, jobs: Sequence[Job], delta: float) -> list[dict[str
 
     Guarantee: each job has the guarantee of ``train_linear_grid``. All jobs read the same data: if all
     of them are published their costs add up, and choosing one by its accuracy is not accounted for.
-
-    >>> import torch
-    >>> both = torch.tensor([[1.0], [-1.0]] * 50), torch.tensor([1, 0] * 50)
-    >>> data = SweepData(2, torch.ones(1), both, None, both, "")
-    >>> [row] = measure(data, [(SweepSetting("gaussian", 1.0, 1.0, learning_rate=1.0, steps=3), 0)], 1e-5)
-    >>> row["test_accuracy"], round(row["epsilon_data_independent"], 2)
-    (1.0, 12.87)
     """
     start = time.perf_counter()
     training = [linear_settings(*job) for job in jobs]

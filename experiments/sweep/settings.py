@@ -32,20 +32,12 @@ _WORDS = {str: "text", int: "an integer", float: "a number", bool: "true or fals
 
 
 def label(mechanism: str) -> str:
-    """Name of a mechanism in rows and charts.
-
-    >>> label("gaussian")
-    'Gaussian'
-    """
+    """Name of a mechanism in rows and charts."""
     return Mechanism.known()[mechanism].label
 
 
 def own_fields(mechanism: str) -> tuple[str, ...]:
-    """Names of the arguments that a mechanism takes beside sigma.
-
-    >>> own_fields("quantized")
-    ('bound', 'levels')
-    """
+    """Names of the arguments that a mechanism takes beside sigma."""
     return tuple(name for name in Mechanism.known()[mechanism].fields() if name != "sigma")
 
 
@@ -55,13 +47,6 @@ class SweepSetting:
 
     ``clip_kind`` says what ``clip`` bounds: every coordinate of a gradient (``clamp``) or its L2 norm
     (``norm``).
-
-    >>> setting = SweepSetting("rectified", 1e-3, 1e3, learning_rate=8.0, steps=10, bound=4.0)
-    >>> setting.law, setting.gradient_clip, len(setting.key)
-    (RectifiedGaussian(sigma=1.0, bound=(-4.0, 4.0)), Clamp(0.001), 32)
-    >>> shorter = SweepSetting("gaussian", 0.5, 2.0, learning_rate=8.0, steps=10, clip_kind="norm")
-    >>> shorter.label
-    'Gaussian, L2 clip'
     """
 
     mechanism: str
@@ -115,12 +100,7 @@ Job = tuple[SweepSetting, int]  # a setting and a seed
 
 
 def job_seed(job: Job, use: str | None = None) -> int:
-    """A seed that belongs to one job, and to one use of it, whatever else a sweep tries.
-
-    >>> setting = SweepSetting("sign", 0.1, 10.0, learning_rate=1.0, steps=5)
-    >>> job_seed((setting, 0)) == job_seed((setting, 1))
-    False
-    """
+    """A seed that belongs to one job, and to one use of it, whatever else a sweep tries."""
     setting, seed = job
     return int(digest([setting.key, seed, *([] if use is None else [use])])[:15], 16)
 
@@ -133,10 +113,6 @@ class FairSearch:
     a bound ignores that dimension. ``clips`` are the kinds of clip that are tried. The L2 clip (``norm``) has
     ranges of its own for what is measured by the clip: its points are the same places in these ranges.
     ``validation`` is the share of the training split that is kept back to choose settings by.
-
-    >>> FairSearch(clip=(1.0, 0.1))
-    Traceback (most recent call last):
-    ValueError: clip must be a range (low, high) with 0 < low < high, got (1.0, 0.1)
     """
 
     settings: int = 256
@@ -189,10 +165,6 @@ class Grid:
 
     ``bound`` is absolute, as in the paper; mechanisms without a bound leave it out. Features are shifted by
     ``center`` and divided by ``scale``, two constants. ``unit_rows`` then scales every row to norm 1.
-
-    >>> grid = Grid("toy", ("gaussian", "truncated"), (0.1,), (10.0,), (1.0, 2.0), (4.0, 8.0), (5,))
-    >>> [len([s for s in grid.settings("paper") if s.mechanism == name]) for name in grid.mechanisms]
-    [2, 4]
     """
 
     name: str
@@ -260,11 +232,7 @@ class Grid:
 
 
 def searched_setting(mechanism: str, kind: str, point: dict[str, float], levels: int = 17) -> SweepSetting:
-    """The setting at a point of a fair search; a mechanism without a bound, or without levels, leaves it out.
-
-    >>> searched_setting("sign", "clamp", FairSearch(settings=1).points()[0]).bound is None
-    True
-    """
+    """The setting at a point of a fair search; a mechanism without a bound or levels leaves them out."""
     sigma = point["clip"] * point["noise_multiplier"]
     own: dict[str, Any] = {"bound": _short(point["bound_over_sigma"] * sigma), "levels": levels}
     return SweepSetting(
@@ -279,11 +247,7 @@ def searched_setting(mechanism: str, kind: str, point: dict[str, float], levels:
 
 
 def read_grid(grid: str | Path) -> Grid:
-    """Reads a grid, given the name of one in ``grids.toml`` or the path of a TOML file.
-
-    >>> read_grid("pets").clip
-    (1e-06, 2e-06, 5e-06)
-    """
+    """Reads a grid, given the name of one in ``grids.toml`` or the path of a TOML file."""
     if grid in GRIDS:
         return _from_table(str(grid), GRIDS[str(grid)])
     path = Path(grid)
@@ -333,11 +297,7 @@ def _value(key: str, value: Any, hint: Any) -> Any:
 
 
 def digest(value: Any) -> str:
-    """The SHA-256 of plain data, in hexadecimal digits.
-
-    >>> digest({"a": 1, "b": 2.0}) == digest({"b": 2.0, "a": 1})
-    True
-    """
+    """The SHA-256 of plain data, in hexadecimal digits."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 

@@ -68,7 +68,7 @@ def moved_by_one(
     return votes + moves[torch.arange(len(votes)), chosen]
 
 
-@pytest.mark.parametrize("law", [*WINNERS, rf.ConfidentWinner(6.0, 400.0, 40.0)], ids=repr)
+@pytest.mark.parametrize("law", [*WINNERS, rf.ConfidentWinner(6.0, 120.0, 12.0)], ids=repr)
 def test_no_voter_changes_a_sum_of_winners_by_more_than_beta(law: rf.NoisyWinner) -> None:
     counts = float64(COUNTS)
     here = published_sum(law, counts, "replaced")

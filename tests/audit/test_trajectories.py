@@ -17,19 +17,8 @@ RECORD = (torch.full((1, 2), 6.0, dtype=torch.float64), torch.tensor([0]))
 
 
 def audited(law: Mechanism, runs: int, steps: int = 3, clip: float = 0.5) -> AuditResult:
-    return audit_training(
-        DATA,
-        RECORD,
-        2,
-        mechanism=law,
-        clip=Clamp(clip),
-        learning_rate=1.0,
-        steps=steps,
-        public_size=6,
-        delta=0.01,
-        runs=runs,
-        seed=5,
-    )
+    how = {"mechanism": law, "clip": Clamp(clip), "learning_rate": 1.0, "steps": steps, "public_size": 6}
+    return audit_training(DATA, RECORD, 2, **how, delta=0.01, runs=runs, seed=5)  # type: ignore[arg-type]
 
 
 def test_the_gaussian_is_nearly_told_apart_as_well_as_claimed() -> None:

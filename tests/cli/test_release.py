@@ -1,6 +1,7 @@
 """``ringfence release``: one command from a CSV file to files that may be published."""
 
 import json
+import shlex
 import sys
 from pathlib import Path
 
@@ -75,17 +76,8 @@ def test_votes_and_winners_keep_their_chances_of_error(tmp_path: Path) -> None:
     ballots = "".join(f"{row},{1 if row % 3 else -1},{-1 if row % 4 else ''}{rest},x\n" for row in range(90))
     (tmp_path / "votes.csv").write_text(f"id,{','.join(questions)},note\n{ballots}")
     options = ["--person", "id", "--ignore", "note", "--sigma", 6, "--publish-epsilon"]
-    said = ran(
-        "release",
-        "votes",
-        tmp_path / "votes.csv",
-        *options,
-        "--out",
-        tmp_path / "v",
-        "--json",
-        "--private",
-        tmp_path / "own",
-    )
+    where = ["--out", tmp_path / "v", "--private", tmp_path / "own"]
+    said = ran("release", "votes", tmp_path / "votes.csv", *options, *where, "--json")
     read = json.loads(said)
     assert read.keys() == {"statement", "epsilon", "delta", "columns", "files"}
     assert read["columns"] == {"question": questions, "answer": ["yes", "no", *["yes"] * 40]}
@@ -110,31 +102,11 @@ def test_long_files_surveys_and_what_the_owner_is_told(tmp_path: Path) -> None:
     votes += ["1,west,blue", "3,,green", "5,west,"]
     (tmp_path / "votes.csv").write_text("\n".join(["id,district,party", *votes, ""]))
     (tmp_path / "domains.json").write_text('{"district": ["east, far", "west"], "other": [1]}')
-    options = [
-        "--by",
-        "district",
-        "--of",
-        "party",
-        "--candidates",
-        "green,blue",
-        "--person",
-        "id",
-        "--at-most",
-        1,
-    ]
+    options = shlex.split("--by district --of party --candidates green,blue --person id --at-most 1")
     for number, domain in enumerate((tmp_path / "domains.json", 'district="east, far",west')):
         out = tmp_path / f"long{number}"
-        words = [
-            "winners",
-            tmp_path / "votes.csv",
-            *options,
-            "--domain",
-            domain,
-            "--missing",
-            "drop",
-            *BUDGET,
-        ]
-        run = ringfence("release", *words, "--out", out)
+        where = ["--domain", domain, "--missing", "drop", "--out", out]
+        run = ringfence("release", "winners", tmp_path / "votes.csv", *options, *BUDGET, *where)
         assert (out / "table.csv").read_text() == 'district,winner\n"east, far",green\nwest,green\n'
         private = [
             line for line in run.stderr.splitlines() if line.startswith("private, not to be published: ")

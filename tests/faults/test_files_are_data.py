@@ -21,16 +21,7 @@ SOURCES = sorted(
 )
 # modules whose loading runs what a file says
 RUN = {
-    "pickle",
-    "cPickle",
-    "dill",
-    "cloudpickle",
-    "shelve",
-    "marshal",
-    "joblib",
-    "yaml",
-    "runpy",
-    "torch.hub",
+    *("pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal", "joblib", "yaml", "runpy", "torch.hub")
 }
 ALLOWED = {("runner.py", "pickle")}  # a sweep pickles what its own processes do
 CALLS = {"eval", "exec", "compile", "__import__", "torch.load", "torch.package", "pandas.read_pickle"}

@@ -11,16 +11,15 @@ import functools
 import sys
 import time
 import traceback
-import warnings
 from collections import Counter
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import torch
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
+from tests.fuzz.contract import as_in_the_tests
 from tests.fuzz.properties import PROPERTIES, Property
 
 ROUND = 1000  # cases of one search: a longer one only repeats itself more slowly
@@ -32,10 +31,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", help="a surface")
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    # as in the tests: what warns a user is an error
-    warnings.simplefilter("error")
-    warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", DeprecationWarning)
+    as_in_the_tests()
     for file in sorted(Path(__file__).parent.glob("test_*.py")):
         import_module(f"tests.fuzz.{file.stem}")
     chosen = [one for one in PROPERTIES if options.only in (None, one.surface)]

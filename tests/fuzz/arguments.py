@@ -39,7 +39,7 @@ from ringfence.mechanisms.decision import Decision
 from ringfence.mechanisms.secure import SecureRelease
 from ringfence.noise import Noise
 from ringfence.training.linear import train_linear
-from tests.fuzz.contract import PARTS, ContractError, calls_well
+from tests.fuzz.contract import PARTS, ContractError, as_in_the_tests, calls_well
 from tests.fuzz.strategies import HOSTILE
 
 SECONDS = 20  # more is a hang: every call ends in a second when its arguments are good
@@ -469,9 +469,7 @@ def _shown(value: Any) -> str:
 
 
 def main(names: list[str]) -> int:
-    torch.set_num_threads(1)
-    warnings.simplefilter("error")
-    warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", DeprecationWarning)
+    as_in_the_tests()
     # scikit-learn's own warnings about data that it takes
     warnings.filterwarnings("ignore", "A column-vector y was passed")
     warnings.filterwarnings("ignore", "X has feature names")

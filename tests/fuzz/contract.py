@@ -1,12 +1,15 @@
 """What holds for every call, however bad its arguments: no NaN, or an error that names an argument."""
 
+import builtins
 import dataclasses
 import inspect
 import math
 import re
+import tomllib
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -63,6 +66,15 @@ def calls_well(
     if place is not None:
         raise ContractError(f"{_call(function, args, kwargs)}\n    gave a NaN{place}: {result!r}")
     return result
+
+
+def as_in_the_tests() -> None:
+    """One thread, and warnings are errors but for those that pyproject.toml lists."""
+    torch.set_num_threads(1)
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    for line in project["tool"]["pytest"]["ini_options"]["filterwarnings"]:
+        action, message, category, *_ = [*line.split(":"), "", ""]
+        warnings.filterwarnings(action, message, getattr(builtins, category or "Warning"))
 
 
 def nan_in(value: Any, place: str = "") -> str | None:

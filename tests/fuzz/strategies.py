@@ -43,19 +43,11 @@ OTHERS = (
 def _tensors() -> tuple[torch.Tensor, ...]:
     grid = torch.arange(12, dtype=torch.float64).reshape(3, 4)
     holes = torch.tensor([1.0, math.nan, math.inf], dtype=torch.float64)
-    wrong = (
-        torch.float16,
-        torch.bfloat16,
-        torch.int64,
-        torch.int32,
-        torch.uint8,
-        torch.bool,
-        torch.complex64,
-    )
     return (
         *(torch.ones(shape, dtype=torch.float64) for shape in ((), (0,), (1,), (3,), (2, 3), (0, 3), (4,))),
         *(torch.full(shape, 0.25) for shape in ((), (0,), (3,), (2, 1), (1, 1, 3), (3, 1, 1, 1))),
-        *(torch.ones(3, dtype=dtype) for dtype in wrong),
+        *(torch.ones(3).to(dtype) for dtype in (torch.float16, torch.bfloat16, torch.int64, torch.int32)),
+        *(torch.ones(3).to(dtype) for dtype in (torch.uint8, torch.bool, torch.complex64)),
         torch.ones((), dtype=torch.int64),
         torch.zeros(3, dtype=torch.float8_e4m3fn),
         *(holes, holes.float(), holes[:2], holes[2:], -holes[2:]),

@@ -20,12 +20,7 @@ QUICK = [
 
 
 @fuzzed(
-    "arguments",
-    share=1,
-    few=100,
-    name=st.sampled_from(QUICK),
-    value=st.sampled_from(arguments.VALUES),
-    at=st.data(),
+    *("arguments", 1, 100), name=st.sampled_from(QUICK), value=st.sampled_from(arguments.VALUES), at=st.data()
 )
 def test_a_hostile_argument_is_taken_or_refused_by_name(name: str, value: Any, at: Any) -> None:
     argument = at.draw(st.sampled_from(sorted(arguments.good(name))))

@@ -60,13 +60,19 @@ def claimed(claim: Guarantee) -> bool:
     return bool(claim.statement) and all(number >= 0 for number in numbers)
 
 
-def method(name: str) -> Callable[..., Any]:
-    """The method of this name of a law."""
+def of(
+    known: dict[str, SearchStrategy[Any]],
+    name: str,
+    words: str,
+    holds: Any = lambda answer: True,
+    few: int = 20,
+) -> Call:
+    """A call of the method of this name of a law, with arguments that are known by their names."""
 
     def call(law: Any, **arguments: Any) -> Any:
         return getattr(law, name)(**arguments)
 
-    return call
+    return Call(call, {word: known[word] for word in ("law", *words.split())}, holds, few)
 
 
 def account_of_one(
@@ -140,63 +146,40 @@ PARAMETERS = {
     "levels": mostly(st.integers(2, 33)),
 }
 
+OF_A_LAW = {
+    **{"law": own_law, "theta": theta, "shift": theta, "epsilon": theta, "value": theta, "alpha": alpha},
+    **{"orders": alpha, "secure": mostly(st.booleans(), one_in=8)},
+    **{"step": st.one_of(st.none(), mostly(spread(extreme)))},
+    **{"generator": st.one_of(st.none(), mostly(fuzz.generators))},
+}
+OF_A_DECISION = {
+    **{"law": decisions, "counts": table, "move": table, "alpha": numbers, "epsilon": numbers},
+    **{"winner": mostly(st.integers(-1, 3))},
+}
 CALLS: dict[str, Call] = {
     **{
         f"law_{law.name}": Call(law, {name: PARAMETERS[name] for name in law.fields()}, rebuilt)
         for law in fuzz.LAWS
     },
-    "divergence": Call(
-        method("renyi_divergence"),
-        {"law": own_law, "theta": theta, "shift": theta, "alpha": alpha},
-        at_least_zero,
-        40,
-    ),
-    "curve": Call(
-        method("renyi_curve"),
-        {"law": own_law, "theta": theta, "shift": theta, "orders": alpha},
-        at_least_zero,
-    ),
-    "hockey_stick": Call(
-        method("hockey_stick"),
-        {"law": own_law, "theta": theta, "shift": theta, "epsilon": theta},
-        is_share,
-        60,
-    ),
-    "information": Call(method("fisher_information"), {"law": own_law, "theta": theta}, at_least_zero),
-    "moments": Call(
-        method("loss_moments"),
-        {"law": own_law, "theta": theta, "shift": theta},
+    "divergence": of(OF_A_LAW, "renyi_divergence", "theta shift alpha", at_least_zero, 40),
+    "curve": of(OF_A_LAW, "renyi_curve", "theta shift orders", at_least_zero),
+    "hockey_stick": of(OF_A_LAW, "hockey_stick", "theta shift epsilon", is_share, 60),
+    "information": of(OF_A_LAW, "fisher_information", "theta", at_least_zero),
+    "moments": of(
+        *(OF_A_LAW, "loss_moments", "theta shift"),
         lambda moments: at_least_zero(moments.variance) and at_least_zero(moments.fourth),
     ),
-    "density": Call(method("log_prob"), {"law": own_law, "value": theta, "theta": theta}),
+    "density": of(OF_A_LAW, "log_prob", "value theta"),
     "sample": Call(
         lambda law, theta, generator: law.log_prob(law.sample(theta, generator=generator), theta),
         {"law": own_law, "theta": theta, "generator": mostly(fuzz.generators, one_in=8)},
     ),
-    "release": Call(
-        method("release"),
-        {
-            **{"law": own_law, "theta": theta, "secure": mostly(st.booleans(), one_in=8)},
-            "step": st.one_of(st.none(), mostly(spread(extreme))),
-            "generator": st.one_of(st.none(), mostly(fuzz.generators)),
-        },
-        few=30,
-    ),
-    "decision_divergence": Call(
-        method("renyi_divergence"),
-        {"law": decisions, "counts": table, "move": table, "alpha": numbers},
-        at_least_zero,
-    ),
-    "decision_hockey_stick": Call(
-        method("hockey_stick"),
-        {"law": decisions, "counts": table, "move": table, "epsilon": numbers},
-        is_share,
-    ),
-    "decision_mass": Call(
-        method("log_prob"), {"law": decisions, "winner": mostly(st.integers(-1, 3)), "counts": table}
-    ),
-    "decision_error": Call(method("chance_of_error"), {"law": decisions, "counts": table}, is_share),
-    "decision": Call(method("release"), {"law": decisions, "counts": table}),
+    "release": of(OF_A_LAW, "release", "theta secure step generator", few=30),
+    "decision_divergence": of(OF_A_DECISION, "renyi_divergence", "counts move alpha", at_least_zero),
+    "decision_hockey_stick": of(OF_A_DECISION, "hockey_stick", "counts move epsilon", is_share),
+    "decision_mass": of(OF_A_DECISION, "log_prob", "winner counts"),
+    "decision_error": of(OF_A_DECISION, "chance_of_error", "counts", is_share),
+    "decision": of(OF_A_DECISION, "release", "counts"),
     "account": Call(
         account_of_one,
         {

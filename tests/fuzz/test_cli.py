@@ -75,14 +75,17 @@ ACCOUNT = {**LAW_OPTIONS, "--sensitivity": numbers}
 PROBE = {
     **LAW_OPTIONS,
     **dict.fromkeys(("--clip", "--learning-rate", "--momentum", "--public-center", "--seed"), numbers),
-    **{
-        "--public-scale": numbers,
-        "--public-size": numbers,
-        "--public-classes": st.sampled_from(SMALL),
-        "--fit-intercept": None,
-        "--examples": None,
-    },
+    **{"--public-scale": numbers, "--public-size": numbers, "--public-classes": st.sampled_from(SMALL)},
+    **{"--fit-intercept": None, "--examples": None},
     **{"--device": words, "--labels": st.sampled_from(FILES), "--public-statistics": st.sampled_from(FILES)},
+}
+files = st.sampled_from(FILES)
+KNOWN = {
+    **{"file": files, "usual": st.booleans(), "folders": st.lists(files, max_size=2), "features": files},
+    **{"command": st.sampled_from(("compare", "report")), "search": st.sampled_from(("paper", "", "x"))},
+    **{"grid": st.sampled_from([*FILES, "digits", "cifar10"]), "engine": st.sampled_from(("local", "", "x"))},
+    **{"device": st.sampled_from(("cpu", "cuda", "", "x")), "images": files},
+    **{"backbone": words, "size": numbers, "kind": words},
 }
 USUAL_ACCOUNT = ["--sigma", "1", "--bound", "4", "--sensitivity", "1e-3"]
 USUAL_PROBE = ["--sigma", "1", "--bound", "4", "--clip", "0.1", "--learning-rate", "1", "--steps", "2"]
@@ -102,26 +105,12 @@ def check(*arguments: str, program: Any = ringfence) -> None:
         assert "nan" not in out.lower().split(), shown
 
 
-@fuzzed(
-    "command line",
-    share=0.2,
-    few=25,
-    file=st.sampled_from(FILES),
-    options=_options(ACCOUNT),
-    usual=st.booleans(),
-)
+@fuzzed("command line", 0.2, 25, KNOWN, options=_options(ACCOUNT))
 def test_account(file: str, options: list[str], usual: bool) -> None:
     check("account", file, *(USUAL_ACCOUNT if usual else []), *options)
 
 
-@fuzzed(
-    "command line",
-    share=0.2,
-    few=25,
-    file=st.sampled_from(FILES),
-    options=_options(PROBE),
-    usual=st.booleans(),
-)
+@fuzzed("command line", 0.2, 25, KNOWN, options=_options(PROBE))
 def test_probe(file: str, options: list[str], usual: bool) -> None:
     check("probe", file, *(USUAL_PROBE if usual else []), *options)
 
@@ -131,29 +120,13 @@ COMMANDS += ["nonsense", "--version", "-h", "--", "-", "--json", "--help", "--in
 COMPARE = {"--kind": words, "--json": None}
 
 
-@fuzzed(
-    "command line",
-    share=0.04,
-    few=5,
-    folders=st.lists(st.sampled_from(FILES), max_size=2),
-    options=_options(COMPARE),
-    command=st.sampled_from(("compare", "report")),
-)
+@fuzzed("command line", 0.04, 5, KNOWN, options=_options(COMPARE))
 def test_comparisons(folders: list[str], options: list[str], command: str) -> None:
     out = ["--out", str(PLACE / "report.html")] if command == "report" else []
     check(command, *folders, *options, *out, program=experiments)
 
 
-@fuzzed(
-    "command line",
-    share=0.06,
-    few=5,
-    grid=st.sampled_from([*FILES, "digits", "cifar10"]),
-    features=st.sampled_from(FILES),
-    search=st.sampled_from(("paper", "", "x")),
-    engine=st.sampled_from(("local", "", "x")),
-    device=st.sampled_from(("cpu", "cuda", "", "x")),
-)
+@fuzzed("command line", 0.06, 5, KNOWN)
 def test_sweeps(grid: str, features: str, search: str, engine: str, device: str) -> None:
     shutil.rmtree(PLACE / "out", ignore_errors=True)
     options = ["--search", search, "--engine", engine, "--device", device]
@@ -161,9 +134,7 @@ def test_sweeps(grid: str, features: str, search: str, engine: str, device: str)
 
 
 @fuzzed(
-    "command line",
-    share=0.3,
-    few=20,
+    *("command line", 0.3, 20),
     arguments=st.lists(st.one_of(st.sampled_from(COMMANDS), words), max_size=4).filter(
         lambda words: not {"reproduce", "figure", "features"} & set(words) or words[0] == "figure"
     ),
@@ -173,9 +144,7 @@ def test_any_words(arguments: list[str], program: Any) -> None:
     check(*arguments, program=program)
 
 
-@fuzzed(
-    "command line", share=0.06, few=5, images=st.sampled_from(FILES), backbone=words, size=numbers, kind=words
-)
+@fuzzed("command line", 0.06, 5, KNOWN)
 def test_features(images: str, backbone: str, size: str, kind: str) -> None:
     options = ["--backbone", f"{PLACE}/{backbone}", "--out", str(PLACE / "f.npz")]
     check("features", images, *options, "--batch-size", size, "--dtype", kind, program=experiments)

@@ -60,9 +60,7 @@ def _files() -> dict[str, list[bytes]]:
 FILES = _files()
 
 
-@fuzzed(
-    "data", share=3, few=120, suffix=st.sampled_from(sorted(FILES)), which=st.integers(0, 2), data=st.data()
-)
+@fuzzed("data", 3, 120, suffix=st.sampled_from(sorted(FILES)), which=st.integers(0, 2), data=st.data())
 def test_features_are_read_or_refused(suffix: str, which: int, data: Any) -> None:
     whole = FILES[suffix][which % len(FILES[suffix])]
     path = PLACE / f"changed{suffix}"
@@ -125,9 +123,7 @@ VALUES += ["1979-05-27", '"é"']
 
 
 @fuzzed(
-    "data",
-    share=3,
-    few=60,
+    *("data", 3, 60),
     value=st.one_of(st.none(), st.sampled_from(VALUES)),
     line=st.integers(0, 40),
     data=st.data(),

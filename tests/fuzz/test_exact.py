@@ -40,11 +40,13 @@ def _settings(draw: Any) -> tuple[Setting, rf.Mechanism]:
     return Setting(law, sigma, low, high, levels), made[law]()
 
 
-settings = _settings()
-places = st.one_of(st.floats(-3, 3), st.floats(-12, 12))  # in units of sigma
-moves = st.one_of(fuzz.sizes(1e-6, 1e-1), fuzz.sizes(0.1, 5.0))
+moves = st.one_of(fuzz.sizes(1e-6, 1e-1), fuzz.sizes(0.1, 5.0))  # in units of sigma
 far_moves = st.one_of(moves, fuzz.sizes(5.0, 100.0))  # beyond, rounding grows: docs/security.md
 deltas = fuzz.sizes(1e-12, 0.3)
+KNOWN = {
+    **{"setting": _settings(), "theta": st.one_of(st.floats(-3, 3), st.floats(-12, 12)), "move": moves},
+    **{"delta": deltas, "alpha": fuzz.sizes(1.01, 512.0), "rate": fuzz.sizes(1e-2, 1.0)},
+}
 
 
 def pairs(theta: float, move: float) -> list[tuple[float, float]]:
@@ -52,7 +54,7 @@ def pairs(theta: float, move: float) -> list[tuple[float, float]]:
     return [(theta, move), (theta, -move), (theta + move, -move), (theta - move, move)]
 
 
-@fuzzed("exact", share=0.25, few=20, setting=settings, theta=places, move=far_moves, epsilon=st.floats(0, 8))
+@fuzzed("exact", 0.25, 20, KNOWN, move=far_moves, epsilon=st.floats(0, 8))
 def test_hockey_sticks_are_not_below(setting: Any, theta: float, move: float, epsilon: float) -> None:
     known, law = setting
     for start, shift in pairs(theta * known.sigma, move * known.sigma):
@@ -60,9 +62,7 @@ def test_hockey_sticks_are_not_below(setting: Any, theta: float, move: float, ep
         assert value * UP + UNDERFLOW >= exact.hockey_stick(known, start, shift, epsilon), (start, shift)
 
 
-@fuzzed(
-    "exact", share=0.25, few=20, setting=settings, theta=places, move=moves, alpha=fuzz.sizes(1.01, 512.0)
-)
+@fuzzed("exact", 0.25, 20, KNOWN)
 def test_divergences_are_not_below(setting: Any, theta: float, move: float, alpha: float) -> None:
     known, law = setting
     for start, shift in pairs(theta * known.sigma, move * known.sigma):
@@ -70,39 +70,21 @@ def test_divergences_are_not_below(setting: Any, theta: float, move: float, alph
         assert value * UP + UNDERFLOW >= exact.renyi(known, start, shift, alpha), (start, shift)
 
 
-@fuzzed(
-    "exact",
-    share=0.1,
-    few=20,
-    setting=settings,
-    theta=places,
-    farthest=moves,
-    share_of_it=st.one_of(st.floats(0.05, 1.0), fuzz.sizes(1e-4, 1.0)),
-    alpha=fuzz.sizes(1.01, 512.0),
-)
+@fuzzed("exact", 0.1, 20, KNOWN, farthest=moves, part=st.one_of(st.floats(0.05, 1.0), fuzz.sizes(1e-4, 1.0)))
 def test_equivalent_information_is_not_below(
-    setting: Any, theta: float, farthest: float, share_of_it: float, alpha: float
+    setting: Any, theta: float, farthest: float, part: float, alpha: float
 ) -> None:
     """Every move, down to those for which the bound is checked by numbers only."""
     known, law = setting
     where, most = (torch.tensor([value * known.sigma], dtype=torch.float64) for value in (theta, farthest))
     rho = equivalent_information(law, where, most, torch.tensor([alpha], dtype=torch.float64)).flatten()
-    move = share_of_it * farthest * known.sigma
+    move = part * farthest * known.sigma
     for index, (start, shift) in enumerate(pairs(float(where), move)):
         bound = mpf(float(rho[index // 2])) * mpf(alpha) * mpf(move) ** 2 / 2
         assert bound * UP + UNDERFLOW >= exact.renyi(known, start, shift, alpha), (start, shift)
 
 
-@fuzzed(
-    "exact",
-    share=0.06,
-    few=4,
-    setting=settings,
-    theta=places,
-    move=moves,
-    delta=deltas,
-    searched=st.integers(0, 9),
-)
+@fuzzed("exact", 0.06, 4, KNOWN, searched=st.integers(0, 9))
 def test_no_printed_epsilon_is_below(
     setting: Any, theta: float, move: float, delta: float, searched: int
 ) -> None:
@@ -128,9 +110,7 @@ def test_no_printed_epsilon_is_below(
 
 
 @fuzzed(
-    "exact",
-    share=0.25,
-    few=15,
+    *("exact", 0.25, 15),
     law=st.sampled_from((rf.Gaussian, rf.RectifiedGaussian, rf.TruncatedGaussian)),
     sigma=fuzz.sizes(1e-100, 1e100),
     move=fuzz.sizes(1e-6, 3.0),
@@ -154,13 +134,7 @@ def test_compositions_are_not_below_the_gaussian(
 
 
 @fuzzed(
-    "exact",
-    share=0.12,
-    few=10,
-    theta=st.floats(-4, 4),
-    move=fuzz.sizes(1e-3, 2.0),
-    steps=st.integers(1, 30),
-    delta=deltas,
+    "exact", 0.12, 10, KNOWN, theta=st.floats(-4, 4), move=fuzz.sizes(1e-3, 2.0), steps=st.integers(1, 30)
 )
 def test_compositions_are_not_below_those_of_signs(
     theta: float, move: float, steps: int, delta: float
@@ -174,16 +148,7 @@ def test_compositions_are_not_below_those_of_signs(
             assert exact.composed_sign(p, q, steps, epsilon) <= delta, (start, shift, epsilon)
 
 
-@fuzzed(
-    "exact",
-    share=0.004,
-    few=1,
-    setting=settings,
-    theta=places,
-    move=moves,
-    rate=fuzz.sizes(1e-2, 1.0),
-    delta=deltas,
-)
+@fuzzed("exact", 0.004, 1, KNOWN)
 def test_sampled_epsilons_are_not_below(
     setting: Any, theta: float, move: float, rate: float, delta: float
 ) -> None:
@@ -205,15 +170,7 @@ def test_sampled_epsilons_are_not_below(
                 assert left * back <= delta, (start, shift, epsilon)
 
 
-@fuzzed(
-    "exact",
-    share=0.25,
-    few=15,
-    gap=st.floats(0, 40),
-    move=fuzz.sizes(1e-6, 20.0),
-    alpha=fuzz.sizes(1.01, 500.0),
-    more=st.integers(0, 3),
-)
+@fuzzed("exact", 0.25, 15, KNOWN, gap=st.floats(0, 40), move=fuzz.sizes(1e-6, 20.0), more=st.integers(0, 3))
 def test_divergences_are_those_of_the_two_in_front(gap: float, move: float, alpha: float, more: int) -> None:
     """Others that are hopelessly behind change nothing: the exact value is that of a difference of two."""
     counts = torch.tensor([gap, 0.0, *[-500.0] * more], dtype=torch.float64)

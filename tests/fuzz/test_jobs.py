@@ -22,11 +22,15 @@ ODD = (None, math.nan, math.inf, 2, -2, 0.5, 10**30, "1", "x", "", True, b"1", (
 answers = st.sampled_from((1, 0, -1, 1, -1, None))
 counts = st.integers(0, 300)
 choices = st.sampled_from(("cat", "dog", "fox", None))
-sigmas = fuzz.mostly(fuzz.sizes(0.05, 200.0), one_in=12)
-epsilons = st.one_of(st.none(), fuzz.mostly(fuzz.sizes(1e-2, 20.0), one_in=12))
-limits = fuzz.mostly(st.one_of(st.none(), st.integers(1, 4)), one_in=12)
-neighbours = fuzz.mostly(st.sampled_from(("added", "replaced")), one_in=20)
-thresholds = fuzz.mostly(st.one_of(st.none(), fuzz.sizes(0.1, 500.0)), one_in=12)
+KNOWN = {
+    "sigma": fuzz.mostly(fuzz.sizes(0.05, 200.0), one_in=12),
+    "epsilon": st.one_of(st.none(), fuzz.mostly(fuzz.sizes(1e-2, 20.0), one_in=12)),
+    "at_most": fuzz.mostly(st.one_of(st.none(), st.integers(1, 4)), one_in=12),
+    "who": fuzz.mostly(st.sampled_from(("added", "replaced")), one_in=20),
+    "threshold": fuzz.mostly(st.one_of(st.none(), fuzz.sizes(0.1, 500.0)), one_in=12),
+    "candidates": fuzz.mostly(st.just(["cat", "dog", "fox"]), one_in=6),
+    "by": st.sampled_from(("c0", 0, None)),
+}
 
 
 @st.composite
@@ -68,16 +72,7 @@ def well(made: Any, epsilon: Any) -> None:
         assert sentence not in str(made.statement)
 
 
-@fuzzed(
-    "jobs",
-    share=0.1,
-    few=6,
-    data=frames(answers),
-    epsilon=epsilons,
-    sigma=sigmas,
-    at_most=limits,
-    who=neighbours,
-)
+@fuzzed("jobs", 0.1, 6, KNOWN, data=frames(answers))
 def test_votes(data: Any, epsilon: Any, sigma: Any, at_most: Any, who: Any) -> None:
     noise = sigma if epsilon is None else None
     made = calls_well(
@@ -86,17 +81,7 @@ def test_votes(data: Any, epsilon: Any, sigma: Any, at_most: Any, who: Any) -> N
     well(made, epsilon)
 
 
-@fuzzed(
-    "jobs",
-    share=0.1,
-    few=6,
-    data=frames(counts),
-    epsilon=epsilons,
-    sigma=sigmas,
-    at_most=limits,
-    who=neighbours,
-    threshold=thresholds,
-)
+@fuzzed("jobs", 0.1, 6, KNOWN, data=frames(counts))
 def test_winners(data: Any, epsilon: Any, sigma: Any, at_most: Any, who: Any, threshold: Any) -> None:
     made = calls_well(
         rf.release_winners,
@@ -111,20 +96,13 @@ def test_winners(data: Any, epsilon: Any, sigma: Any, at_most: Any, who: Any, th
     well(made, epsilon)
 
 
-@fuzzed(
-    "jobs",
-    share=0.1,
-    few=6,
-    data=frames(choices),
-    sigma=sigmas,
-    candidates=fuzz.mostly(st.just(["cat", "dog", "fox"]), one_in=6),
-)
+@fuzzed("jobs", 0.1, 6, KNOWN, data=frames(choices))
 def test_ballots(data: Any, sigma: Any, candidates: Any) -> None:
     made = calls_well(rf.release_winners, data, candidates=candidates, sigma=sigma, names=NAMES)
     well(made, None)
 
 
-@fuzzed("jobs", share=0.1, few=6, data=frames(counts), sigma=sigmas, by=st.sampled_from(("c0", 0, None)))
+@fuzzed("jobs", 0.1, 6, KNOWN, data=frames(counts))
 def test_tables(data: Any, sigma: Any, by: Any) -> None:
     domain = None if by is None else {by: [*range(40), None]}
     made = calls_well(rf.release_counts, data, by, domain=domain, sigma=sigma, names=NAMES)

@@ -11,18 +11,8 @@ from tests.fuzz import strategies as fuzz
 from tests.fuzz.properties import fuzzed
 from tests.report.test_page import Tags
 
-PIECES = [
-    "<script>alert(1)</script>",
-    "</script>",
-    "<!--",
-    "]]>",
-    "$x^{",
-    "{{ 7*7 }}",
-    "{% raw %}",
-    "&amp;",
-    "\u2028",
-    "<b>",
-]
+PIECES = ["<script>alert(1)</script>", "</script>", "<!--", "]]>", "$x^{", "{{ 7*7 }}", "{% raw %}"]
+PIECES += ["&amp;", "\u2028", "<b>"]
 
 
 @st.composite
@@ -40,13 +30,7 @@ numbers = st.sampled_from(fuzz.FLOATS)
 
 
 @fuzzed(
-    "report",
-    share=1,
-    few=6,
-    text=texts,
-    other=texts,
-    x=st.lists(numbers, max_size=4),
-    logarithmic=st.booleans(),
+    *("report", 1, 6), text=texts, other=texts, x=st.lists(numbers, max_size=4), logarithmic=st.booleans()
 )
 def test_charts_hold_any_text_and_any_number(
     text: str, other: str, x: list[float], logarithmic: bool

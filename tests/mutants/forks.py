@@ -160,7 +160,8 @@ class _Importer(importlib.abc.MetaPathFinder):
     def __init__(self, mutant: Mutant, root: Path) -> None:
         self.name = mutant.file.removeprefix("src/").removesuffix(".py").replace("/", ".")
         self.path = root / mutant.file
-        self.source = mutant.apply(self.path.read_text())
+        # numba would take what it compiled of the file as it is: constants are not in the name of its cache
+        self.source = mutant.apply(self.path.read_text()).replace("cache=True", "cache=False")
 
     def find_spec(self, name: str, path: Any, target: ModuleType | None = None) -> Any:
         if name != self.name:

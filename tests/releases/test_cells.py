@@ -72,6 +72,15 @@ def test_rows_without_a_value_are_left_out_or_counted_apart(missing: Any, person
     assert (told in rows.told) == (missing == "drop")
 
 
+def test_a_row_that_lacks_one_value_counts_in_no_sum() -> None:
+    frame = pandas.DataFrame({"x": [1.0, 1.0, 1.0, None], "y": [2.0, None, 2.0, 2.0]})
+    with open_rows(frame) as rows:
+        columns = [Clamped(name, -2.0, 2.0, 0.0, 2.0) for name in ("x", "y")]
+        people, sums = sums_in(rows, public_cells(rows, [], missing="drop"), columns, None, 1)
+    assert people.tolist() == [2]
+    assert (sums / UNITS).flatten().tolist() == [1.0, 2.0]
+
+
 def test_values_that_are_missing_are_left_out_and_those_that_are_no_numbers_refused() -> None:
     frame = pandas.DataFrame({"id": ["a", "a", "b", "c"], "x": ["1", None, "0", None]})
     for person, wanted in ((None, 2), ("id", 2)):

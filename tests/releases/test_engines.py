@@ -247,6 +247,7 @@ def test_winners_of_rows_that_are_votes(data: Any, person: str | None) -> None:
             rf.release_winners(data, by="ward", of="pet", person=person, **how, sigma=9.0)
         return
     found = rf.release_winners(data, by="ward", of="pet", person=person, **how, sigma=9.0)
+    assert ("each row is taken as one person" in found.statement.public) == (person is None)
     assert found.columns["ward"] == WARDS
     votes = found.account.details["votes"]
     cast = Counter(zip(MESSY["ward"], MESSY["pet"], strict=True))

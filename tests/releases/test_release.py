@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import os
+import re
 import stat
 import time
 from pathlib import Path
@@ -55,12 +56,18 @@ def test_files(table: rf.Release, tmp_path: Path) -> None:
     assert files[2].read_text().startswith(table.statement.public + "\n\n")
     page = files[4].read_text()
     assert table.statement.public in page
+    assert "<svg" in page
     private = json.loads(files[-1].read_text())
     assert private["cell_values"] == [61, 62, 4, 3]
     for sentence in table.account.statement.splitlines():
         for public in (page, files[2].read_text(), files[0].read_text()):
             assert sentence not in public
     assert "cell_values" not in page
+    far = pandas.DataFrame({"x": [2e9] * 300, "y": 0.5})
+    sums = rf.release_sums(far, ["x", "y"], lower=[0, 0], upper=[2e9, 1], epsilon=1.0)
+    text = sums.save(tmp_path / "far", private=tmp_path / "its")[0].read_text()
+    assert "e+" not in text
+    assert re.search(r"\b\d{3}\.\d", text)
 
 
 def test_a_table_is_printed_with_its_sentence(table: rf.Release) -> None:

@@ -61,6 +61,7 @@ def test_ballots_are_counted_and_bounded() -> None:
     assert winners.rows() == [("q1", "cat"), ("q2", "dog")]
     few = rf.release_winners(BALLOTS, candidates=PETS, sigma=1.0, neighbours="added", at_most=1)
     assert np.array(few.account.details["votes"]).sum() == 51
+    assert "Each row is taken as one person" in winners.statement.promises[1]
     assert "counts in at most 1 query, once in each" in few.statement.promises[1]
     assert "each person must have been counted" in rf.release_winners(COUNTS, sigma=1.0).statement.promises[1]
 

@@ -1,5 +1,7 @@
 """Measured steps add up, each with its share of the failure probability."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -69,6 +71,14 @@ def test_a_state_goes_on_and_another_dataset_is_refused() -> None:
     assert other.measured == 1
     with pytest.raises(ValueError, match="squares must hold 6 examples, got 5"):
         other.load_state_dict({"squares": torch.zeros(5).double(), "measured": 0})
+
+
+@pytest.mark.parametrize(
+    "inputs", [((INPUTS, INPUTS), {}), ((INPUTS,), {"mask": INPUTS}), ((), {"x": INPUTS})]
+)
+def test_a_model_of_several_inputs_is_refused(inputs: Any) -> None:
+    with pytest.raises(ValueError, match="fisher_every needs a model of one input, got"):
+        tracking().keep((0,), inputs, torch.zeros(1))
 
 
 def test_steps_that_are_not_measured_cost_nothing() -> None:

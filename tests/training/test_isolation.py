@@ -275,16 +275,33 @@ def test_batches_that_are_padded_to_their_longest_are_refused() -> None:
         loader._examples.collated([words[2], words[0]])
 
 
-def test_a_loss_that_mixes_examples_is_found_out_in_every_step() -> None:
+@pytest.mark.parametrize(
+    "share",
+    [
+        lambda count: (1 + torch.arange(count) % 3) / (1 + torch.arange(count) % 3).sum(),
+        lambda count: (1 + (torch.arange(count) == 2)) / count,  # one example alone counts twice
+    ],
+)
+def test_a_loss_that_mixes_examples_is_found_out_in_every_step(share: Callable[[int], Tensor]) -> None:
     """A mean over all words, which are more in some examples than in others."""
     run = trained(Linear(), loss=functional.cross_entropy)
     ((inputs, labels),) = run.loader
-    weights = 1.0 + torch.arange(len(inputs)) % 3
     each = functional.cross_entropy(run.model(inputs), labels, reduction="none")
-    (each * weights).sum().div(weights.sum()).backward()
+    (each * share(len(inputs))).sum().backward()
     with pytest.raises(ValueError, match="is not the engine's loss of each example by itself"):
         run.optimizer.step()
     assert run.engine.steps == 1
+
+
+def test_the_same_loss_by_other_operations_is_not_refused() -> None:
+    """It rounds otherwise, far more than the smallest gradients are long."""
+    run = trained(Linear(), loss=functional.cross_entropy)
+    run.model.layer.weight.data.mul_(30)
+    ((inputs, _),) = run.loader
+    outputs = run.model(inputs)
+    (outputs.logsumexp(dim=1) - outputs[:, 0]).mean().backward()
+    run.optimizer.step()
+    assert run.engine.steps == 2
 
 
 def test_every_statement_says_what_is_assumed_of_loop_and_loss() -> None:

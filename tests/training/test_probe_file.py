@@ -108,6 +108,7 @@ def test_single_examples() -> None:
     epsilons = by_hand().example_epsilons(1e-5)
     quantiles = report(examples=True)["example_epsilons"]
     assert quantiles is not None
+    assert [*quantiles] == [0.0, 0.1, 0.5, 0.9, 1.0]
     assert quantiles[0.0] == epsilons.min()
     assert quantiles[1.0] == epsilons.max()
     for share, epsilon in quantiles.items():
@@ -133,8 +134,9 @@ def test_a_saved_model_predicts_the_same(tmp_path: Path) -> None:
         DATA.train_features, words[DATA.train_labels], DATA.test_features, words[DATA.test_labels]
     )
     row = report(data, fit_intercept=True, public_statistics=Features(*split(50)))
-    save_probe(row.probe, tmp_path / "new" / "model.safetensors")
-    with safe_open(tmp_path / "new" / "model.safetensors", framework="np") as file:
+    for _ in range(2):  # the second time the folder is there
+        save_probe(row.probe, tmp_path / "new" / "one" / "model.safetensors")
+    with safe_open(tmp_path / "new" / "one" / "model.safetensors", framework="np") as file:
         tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         metadata = file.metadata()
     assert set(tensors) == {"coefficients", "intercepts"}

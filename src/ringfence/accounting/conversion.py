@@ -26,8 +26,9 @@ from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 
 # Gaussian releases: (shift / sigma, sampling rate, how many). Of samples that are cut at a public maximum, in
 # the place of the rate (rate, chance that the others reach it); the shift is that of a record in another's
-# place, and half of it where nothing is cut (``subsampling.chance_of_cut``).
-Rate = float | tuple[float, float]
+# place, and half of it where nothing is cut (``subsampling.chance_of_cut``). Of epochs of so many steps, in
+# one of which a record is, (steps,).
+Rate = float | tuple[float, float] | tuple[int]
 Releases = tuple[tuple[float, Rate, int], ...]
 Rates = tuple[Tensor, Tensor]  # the largest true positive rates, and the smallest false negative rates
 
@@ -225,7 +226,7 @@ def composed_mu(releases: Releases) -> float:
 
 
 def sampled_gaussian_epsilon(releases: Releases, delta: float) -> float:
-    """epsilon of Gaussian releases, of everything or of Poisson samples.
+    """epsilon of Gaussian releases, of everything or of random batches.
 
     Releases of everything (rate 1) compose to one Gaussian; the others are composed by dp-accounting's PLD.
     Losses too large for it (shift / sigma above about 2,600) are charged as releases of everything, which
@@ -287,7 +288,11 @@ def _composed(releases: Releases) -> tuple[Any, float] | None:
         return None
     from dp_accounting.pld import privacy_loss_distribution as pld
 
+    from ringfence.accounting.allocation import epoch_losses
+
     def losses_of(mu: float, rate: Rate) -> Any:
+        if isinstance(rate, tuple) and len(rate) == 1:
+            return epoch_losses(mu, rate[0], interval)
         if isinstance(rate, tuple):
             rate, cut = rate
             return losses_of(mu, rate).compute_mixture(losses_of(mu / 2, rate), cut)

@@ -590,10 +590,6 @@ class Accountant:
         """The larger of the two running sums, order by order."""
         return torch.maximum(self.forward, self.backward)
 
-    def fresh(self) -> Self:
-        """An account with the same settings and no steps."""
-        return type(self)(**{name: getattr(self, name) for name in self._SETTINGS}, orders=self._orders)
-
     def state_dict(self) -> dict[str, Any]:
         """The account as plain data, which JSON keeps; ``from_state_dict`` restores it exactly."""
         own = {name: _plain(getattr(self, name)) for name in self._state_names()}

@@ -39,6 +39,10 @@ CUT = (
     "Batches are Poisson samples that are cut at a public maximum: every sentence above is about datasets of "
     "at most {:g} records, and one record more or less."
 )
+ALLOCATED = (
+    "In every epoch each record is in one batch, which is drawn at random for it alone. An epoch counts as a "
+    "whole once it was begun."
+)
 SEED = "A seed was given: every sentence above holds only against those who do not know that seed."
 
 FLOATS = (
@@ -81,12 +85,13 @@ def assumptions(
     loss_given: bool = False,
     alone: bool = False,
     most_records: float | None = None,
+    allocated: bool = False,
 ) -> tuple[str, ...]:
     """The sentences that apply to a run.
 
     The batches of one that ``loops`` are the user's own, and so is its loss, unless it is given; every unit
-    goes through the model ``alone``, or not. Accounts of cut samples hold for ``most_records``. An
-    ``estimator`` may stand in a pipeline or a search.
+    goes through the model ``alone``, or not. Accounts of cut samples hold for ``most_records``.
+    Batches may be ``allocated``. An ``estimator`` may stand in a pipeline or a search.
 
     >>> assumptions(size_given=True, seed_given=False, secure=True)
     ()
@@ -103,6 +108,7 @@ def assumptions(
         (PASSES, loops and secure and not alone),
         (UNITS, units_given),
         (CUT.format(most_records or 0), most_records is not None),
+        (ALLOCATED, allocated),
         (SEED, seed_given),
         (FLOATS, not secure),
         (OUTSIDE, estimator),

@@ -11,7 +11,8 @@ from torch.distributed.tensor import DTensor, Partial, distribute_tensor
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_map
 
-from ringfence.accounting.subsampling import Account, SampledAccountant
+from ringfence.accounting.per_instance import PerInstanceAccountant
+from ringfence.accounting.subsampling import Account
 from ringfence.noise import Noise, Place
 from ringfence.training import distributed
 
@@ -113,7 +114,7 @@ class Sharded:
     def charge(self, account: Account, theta: Tensor, batches: Iterable[Tensor] | None) -> None:
         """Charges the release of the whole sum, of which ``theta`` is this process's part."""
         whole = theta.new_zeros(()).expand(sum(p.numel() for p in self.trained.values()))
-        if isinstance(account, SampledAccountant):  # which looks at the shape alone
+        if not isinstance(account, PerInstanceAccountant):  # the others look at the shape alone
             account.charge(whole)
         elif account.adds_coordinates(whole):
 

@@ -17,6 +17,7 @@ from experiments.sweep.settings import FairSearch, Grid, SweepSetting
 from ringfence.accounting.conversion import gaussian_delta
 from tests.afresh import afresh
 from tests.experiments.sweep.sweeps import DATA, GRID, comparable
+from tests.faults.conditions import no_room_beyond
 
 JOBS = GRID.jobs("paper")
 TOTAL = len(JOBS)
@@ -49,6 +50,21 @@ def test_a_finished_sweep_has_nothing_to_do(tmp_path: Path, monkeypatch: pytest.
     run(tmp_path, batch_size=48)
     monkeypatch.delattr(SweepData, "to")  # nothing is even moved to the device
     run(tmp_path, batch_size=5)
+
+
+def test_a_full_disk_is_an_error_and_the_sweep_goes_on_when_there_is_room(tmp_path: Path) -> None:
+    small = replace(GRID, clip=(0.1,), learning_rate=(1.0,), seeds=(0, 1))
+    full, whole = tmp_path / "full", tmp_path / "whole"
+    run_sweep(small, DATA, whole, batch_size=1)
+    with no_room_beyond(2_500), pytest.raises(OSError, match="File too large"):
+        run_sweep(small, DATA, full, batch_size=1)
+    done = read_rows(full)
+    assert 0 < len(done) < len(small.jobs("paper"))
+    run_sweep(small, DATA, full, batch_size=1)
+    rows = read_rows(full)
+    assert comparable(rows, "seconds") == comparable(read_rows(whole), "seconds")
+    again = comparable(rows)
+    assert all(row in again for row in comparable(done))  # the first ones were not made again
 
 
 def test_a_fair_search_chooses_by_examples_it_did_not_train_on(tmp_path: Path) -> None:

@@ -162,3 +162,4 @@ def test_a_loader_that_is_refused_leaves_the_engine_as_it_was(given: Any, messag
 def test_more_than_everyone_is_refused() -> None:
     with pytest.raises(ValueError, match="batch_size must be at most public_size 10, got 20"):
         Batches("poisson", 20, 20, public_size=10)
+    assert Batches("poisson", 20, 10, public_size=10).sampling_rate == 1

@@ -22,6 +22,7 @@ def test_the_divisor_is_public_and_not_the_number_of_examples(
     settings = {"mechanism": rf.Gaussian(1e-7), "public_size": size, "loss_reduction": reduction}
     run, theta = Run(**data, **settings, batch_size=parts), clipped_sum(network(), **data, clip=CLIP)
     start = run.weights()
+    assert repr(run.optimizer).startswith("PrivateOptimizer(SGD")
     run.batch(*next(iter(run.loader)), reduction)  # a loop that breaks off: its half step is forgotten
     if run.engine.steps == 0:
         for inputs, labels in run.loader:

@@ -74,6 +74,9 @@ def test_extreme_entries_are_clamped_and_not_lost_and_nothing_sums_to_zero() -> 
         got = float(clipped_outer_sum(torch.tensor([[r]]), torch.tensor([[x]]), 0.25))
         assert got == pytest.approx(max(-0.25, min(0.25, r * x)), abs=1e-7)
     assert torch.equal(clipped_outer_sum(torch.zeros(0, 2), torch.zeros(0, 3), 1.0), torch.zeros(2, 3))
+    clip = float(torch.tensor(0.1))
+    alone = clipped_outer_sum(draw(1, 300), 1e6 * draw(1, 300, seed=1), clip).abs()
+    assert clip * (1 - 2.0**-20) < float(alone.max()) <= clip  # however its product is rounded
 
 
 def test_the_result_does_not_depend_on_the_threads_which_are_as_before(

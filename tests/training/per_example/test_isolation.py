@@ -153,3 +153,8 @@ def test_a_changed_copy_is_named() -> None:
     used.weight.data.add_(1e-3)
     with pytest.raises(ValueError, match="'weight' is changed by a forward pass"):
         refuse_changed(model, used)
+    used = copy.deepcopy(model)
+    used.register_buffer("seen", torch.zeros(1))
+    for before, after in ((model, used), (used, model)):
+        with pytest.raises(ValueError, match="'seen' is changed by a forward pass"):
+            refuse_changed(before, after)

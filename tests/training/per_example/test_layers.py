@@ -140,14 +140,15 @@ def test_transformers(first: bool) -> None:
     assert not agree(Translating, drawn(4, 5, 8), drawn(4, 3, 8)).slower_layers
 
 
-def test_attention_draws_in_training_and_what_is_not_known_takes_copies() -> None:
-    model, inputs = Attending({"dropout": 0.5}, SILENT, "itself"), ((drawn(6, 5, 8),), {})
+@pytest.mark.parametrize("call", [SILENT, {}])  # without and with its weights
+def test_attention_draws_in_training_and_what_is_not_known_takes_copies(call: dict[str, Any]) -> None:
+    model, inputs = Attending({"dropout": 0.5}, call, "itself"), ((drawn(6, 5, 8),), {})
     gradients = ExampleGradients(model)
     first = gradients.forward(inputs)
     assert gradients.fallback_reason is None
-    assert not torch.equal(first, gradients.forward(inputs))
+    assert not torch.equal(first[0], gradients.forward(inputs)[0])
     assert "forward" not in vars(model.attention)
-    gradients = ExampleGradients(Attending({"add_bias_kv": True, **FIRST}, SILENT, "itself"))
+    gradients = ExampleGradients(Attending({"add_bias_kv": True, **FIRST}, call, "itself"))
     gradients.forward(inputs)
     assert gradients.fallback_reason is None
     assert "attention.bias_k" in gradients.slower_layers

@@ -14,7 +14,7 @@ from ringfence import checks
 from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.sensitivity import Sensitivity
-from ringfence.accounting.subsampling import Account, SampledAccountant, chance_of_cut
+from ringfence.accounting.subsampling import Account, AllocatedAccountant, SampledAccountant, chance_of_cut
 from ringfence.mechanisms.base import Mechanism
 from ringfence.noise import Noise, Place
 from ringfence.training import distributed
@@ -38,20 +38,25 @@ class Batches:
     """The micro-batches of each step, of which each process has a share.
 
     "full" takes every example in every step, ``batch_size`` at a time. "poisson" takes each with probability
-    batch_size / public_size, independently of the others, so that a batch may be empty. ``count`` is the
+    batch_size / public_size, independently of the others, so that a batch may be empty.
+    "random_allocation" puts each into one of the ``steps_an_epoch`` batches of every epoch. ``count`` is the
     number of examples, and ``public_size`` the same as far as it is public. A Poisson sample comes in as many
     parts as are needed for at most ``at_once`` examples each, nearly always; None makes one. Of a sample that
     is larger than ``at_most``, those with the smallest random priorities are kept.
 
     Guarantee: which examples are in the Poisson sample of a step depends on the key of the noise, on the step
     and on nothing else; priorities are independent. Each example's probability is at most the sampling rate
-    that is accounted for, and within 2^-53 of it, before a sample is cut.
+    that is accounted for, and within 2^-53 of it, before a sample is cut. In which step of an epoch an
+    example is depends on the key and on the epoch alone, and every step has the same chance within 2^-53.
 
     >>> [batch.indices for batch in Batches("full", 5, 2, public_size=5).of_step(0, Noise(7))]
     [(0, 1), (2, 3), (4,)]
     >>> batches = Batches("poisson", 1000, 100, public_size=1000)
     >>> [len(batches.of_step(step, Noise(7))[0].indices) for step in range(3)]
     [115, 113, 106]
+    >>> batches = Batches("random_allocation", 6, 2, public_size=6)
+    >>> sorted(index for step in range(3) for index in batches.of_step(step, Noise(7))[0].indices)
+    [0, 1, 2, 3, 4, 5]
     """
 
     sampling: str
@@ -87,7 +92,14 @@ class Batches:
     @property
     def sampling_rate(self) -> float:
         """The probability with which an example is in a step."""
+        if self.is_allocated:
+            return 1 / self.steps_an_epoch
         return 1.0 if self.is_full else self.batch_size / self.public_size
+
+    @property
+    def is_allocated(self) -> bool:
+        """Whether every example is in one step of each epoch."""
+        return self.sampling == "random_allocation"
 
     @property
     def cut(self) -> float:
@@ -99,11 +111,13 @@ class Batches:
     @property
     def divisor(self) -> float:
         """The public constant by which the sum is divided."""
+        if self.is_allocated:
+            return self.public_size / self.steps_an_epoch
         return self.public_size if self.is_full else float(self.batch_size)
 
     @property
     def steps_an_epoch(self) -> int:
-        """The number of steps in which an example is expected once."""
+        """The number of steps in which an example is once, or is expected once."""
         return 1 if self.is_full else math.ceil(self.public_size / self.batch_size)
 
     @property
@@ -134,7 +148,7 @@ class Batches:
             starts = range(0, most, self.batch_size)
             parts = [tuple(mine[start : start + self.batch_size]) for start in starts]
         else:
-            sample = self.draw(noise, "sample", step)
+            sample = self.allocated(step, noise) if self.is_allocated else self.draw(noise, "sample", step)
             parts = [sample[part :: self._parts] for part in range(self._parts)]
         return [MicroBatch(step, i, part, i == len(parts) - 1) for i, part in enumerate(parts)]
 
@@ -145,7 +159,18 @@ class Batches:
             priorities = noise.at("priorities", *place).uniforms((len(everyone),))
             kept = priorities.argsort()[: self.at_most].sort().values
             everyone = [everyone[i] for i in kept.tolist()]
-        return tuple(everyone[distributed.rank() :: distributed.world_size()])
+        return _mine(everyone)
+
+    def allocated(self, step: int, noise: Noise) -> tuple[int, ...]:
+        """Returns this process's share of the examples that are in this step of their epoch."""
+        epoch, own = divmod(step, self.steps_an_epoch)
+        steps = (noise.at("allocation", epoch).uniforms((self.count,)) * self.steps_an_epoch).long()
+        return _mine((steps == own).nonzero().flatten().tolist())
+
+
+def _mine(everyone: list[int]) -> tuple[int, ...]:
+    """Returns this process's share of a sample."""
+    return tuple(everyone[distributed.rank() :: distributed.world_size()])
 
 
 def largest_batch(batch_size: int) -> int:
@@ -281,6 +306,8 @@ class RunPlan:
         if self.batches.is_full:
             return PerInstanceAccountant(self.mechanism, self.sensitivity)
         batches = self.batches
+        if batches.is_allocated:
+            return AllocatedAccountant(self.mechanism, self.sensitivity, batches.steps_an_epoch)
         return SampledAccountant(self.mechanism, self.sensitivity, batches.sampling_rate, cut=batches.cut)
 
     def cost(self, numbers: int, steps: int) -> PrivacyLoss:

@@ -45,6 +45,7 @@ class PrivacyEngine:
     """Trains any torch model with a mechanism on the sum of clipped gradients.
 
     Batches. ``sampling`` "poisson" puts each example into a batch with probability batch_size / public_size;
+    "random_allocation" puts each into one of the batches of every epoch, drawn at random by itself, and
     "full" takes every example in every step, the loader's batch_size at a time. ``public_size`` is the number
     of examples as far as it is public; where it is None, the dataset's length counts as public, which the
     statement says and a secure run refuses. The released sum is divided by batch_size (poisson) or by
@@ -119,7 +120,7 @@ class PrivacyEngine:
         mechanism: Mechanism,
         clip: Clip,
         *,
-        sampling: Literal["poisson", "full"] = "poisson",
+        sampling: Literal["poisson", "full", "random_allocation"] = "poisson",
         public_size: float | None = None,
         loss_reduction: Literal["mean", "sum"] = "mean",
         loss: Loss | None = None,
@@ -142,18 +143,19 @@ class PrivacyEngine:
         checked_mechanism(mechanism)
         if not isinstance(clip, Clip):
             raise TypeError(f"clip must be a ringfence Clip such as Clamp(1e-3), got {clip!r}")
-        if sampling in ("shuffle", "random_allocation", "balls_in_bins"):
+        if sampling in ("shuffle", "balls_in_bins"):
             raise ValueError(
-                f"sampling must be 'poisson' or 'full', got {sampling!r}: batches in which every example "
-                "comes once are not drawn here. For batches of one size use 'poisson' with max_batch_size"
+                f"sampling must be 'poisson', 'full' or 'random_allocation', got {sampling!r}: no gain is "
+                "proved for shuffled orders. With 'random_allocation' each example comes once in an epoch; "
+                "for batches of one size use 'poisson' with max_batch_size"
             )
-        checks.one_of("sampling", sampling, ("poisson", "full"))
+        checks.one_of("sampling", sampling, ("poisson", "full", "random_allocation"))
         checks.one_of("loss_reduction", loss_reduction, ("mean", "sum"))
         checks.one_of("fisher_kind", fisher_kind, ("spectral", "trace"))
         for name, value in {"fisher_every": fisher_every, "auxiliary_batches": auxiliary_batches}.items():
             if checks.count(name, value, at_least=0) and loss is None:
                 raise ValueError(f"{name} needs loss, a function of outputs and targets, got None")
-        if auxiliary_batches and (sampling == "full" or auxiliary_batches < 2):
+        if auxiliary_batches and (sampling != "poisson" or auxiliary_batches < 2):
             raise ValueError(
                 f"auxiliary_batches must be 0, or at least 2 with sampling 'poisson', got {auxiliary_batches}"
             )
@@ -172,15 +174,15 @@ class PrivacyEngine:
             )
         if max_batch_size is not None:
             checks.count("max_batch_size", max_batch_size, at_least=1)
-        if max_batch_size is not None and (sampling == "full" or auxiliary_batches):
+        if max_batch_size is not None and (sampling != "poisson" or auxiliary_batches):
             raise ValueError(
                 f"max_batch_size needs sampling 'poisson' and auxiliary_batches 0, got {sampling!r} and "
                 f"{auxiliary_batches}: of samples that are cut, only what holds for every dataset is proved"
             )
         self.micro_batch_size, self.max_batch_size = micro_batch_size, max_batch_size
-        if checks.flag("track_examples", track_examples) and sampling == "poisson":
+        if checks.flag("track_examples", track_examples) and sampling != "full":
             raise ValueError(
-                "track_examples must be False with sampling 'poisson', got True: what a step costs an "
+                f"track_examples must be False with sampling {sampling!r}, got True: what a step costs an "
                 "example depends on its gradient also where it is not drawn, which is unknown. Use 'full'"
             )
         self.track_examples = track_examples
@@ -300,6 +302,7 @@ class PrivacyEngine:
         }
         given["units_given"] = plan.units.members is not None
         given["most_records"] = None if self.max_batch_size is None else plan.batches.public_size
+        given["allocated"] = plan.batches.is_allocated
         given["loss_given"], given["alone"] = self.loss is not None, self.memory_budget == 1
         self._run = run = TrainingRun(
             *(plan, gradients, optimizer, layout),

@@ -20,7 +20,7 @@ from ringfence import checks
 from ringfence.accounting.examples import ExampleAccountant
 from ringfence.accounting.guarantee import EpsilonKind, Guarantee
 from ringfence.accounting.privacy_loss import PrivacyLoss
-from ringfence.accounting.subsampling import Account
+from ringfence.accounting.subsampling import Account, AllocatedAccountant
 from ringfence.files.journal import Journal
 from ringfence.mechanisms.base import Sampler
 from ringfence.noise import Noise, side_by_side
@@ -347,6 +347,8 @@ class TrainingRun:
                     f"step {step} is beyond the {self.most} steps that were charged beforehand: nothing was "
                     "released"
                 )
+            if isinstance(self.account, AllocatedAccountant):  # another sample is another epoch
+                self.account.enter((place[1], step // self.plan.batches.steps_an_epoch))
             auxiliary = None if self._examples is None else self._auxiliary_sums(step)
             self.layout.charge(self.account, theta, auxiliary)
             self._charged = (step, name)
