@@ -89,7 +89,7 @@ class ReleasedSum:
     parts: Callable[[], Iterable[Tensor]]
 
 
-@dataclass
+@dataclass(frozen=True)
 class PrivateSums:
     """Releases the planned sums of a run, each once, and keeps what their account needs.
 
