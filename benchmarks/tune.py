@@ -74,7 +74,7 @@ def line(data: Data, epsilon: float, wide: bool, seeds: int) -> str:
     (size, width), mu = data.features.shape, largest_mu(lambda mu: gaussian_delta(mu, epsilon) <= DELTA)
 
     def settings(size: int, mu: float, *, search: bool = True) -> list[Settings]:
-        rule = rule_of(size, width, data.classes, mu, centred=False)
+        rule = rule_of(size, width, data.classes, mu)
         if not search:
             return [rule] * 8 * seeds
         return grid(wide, rule) * (seeds if wide else 4 * seeds)
@@ -116,7 +116,7 @@ def main() -> None:
         + "  apart   best"
     )
     for name in options.data:
-        data = next(splits(name, None, 1, options.device))[1]
+        data = next(splits(name, 1, options.device))
         data = replace(data, features=data.features[: options.rows], labels=data.labels[: options.rows])
         for grid_name, epsilon in product(options.grids, options.epsilons):
             numbers = line(data, epsilon, grid_name == "wide", options.seeds)

@@ -1684,20 +1684,57 @@ the weight of an example is not part of a target
 - moves.times(data.largest_weight)
 + moves
 @ src/ringfence/training/probe.py: training/probe_accounts
-a private mean that is not charged
--             account.step(mean.theta, mechanism=mean.law, sensitivity=mean.sensitivity)
+a sum before training that is not charged
+-             account.step(each.theta, mechanism=each.law, sensitivity=each.sensitivity)
 +             pass
+a sum before training that is left out of single examples
+-             examples.step(each.theta, each.parts(), mechanism=each.law)
++             pass
+information claimed where features were counted
+-         if training.scaling is not None:
+-             raise
++         if False:
++             raise
 @ src/ringfence/training/probe.py: training/probe_target
-a private mean of rows of any length
-- clipped = _MEAN_CLIP(rows.double())
-+ clipped = rows.double()
-a target that forgets the private mean
-- account.step_worst_case(torch.zeros(data.width), mechanism=self.mean, sensitivity=mean_moves)
+a target that forgets the sums before training
+- account.step_worst_case(torch.zeros(planned.width), mechanism=planned.law, sensitivity=own)
 + pass
 @ src/ringfence/training/probe.py: training/probe training/probe_accounts
 the training data in a saved probe
 -             state["_training"] = None
 +             pass
+
+@ src/ringfence/training/private_statistics.py: training/private_statistics
+rows of any length in the moments
+-                 yield clip(torch.cat((z, z.square()), dim=1))
++                 yield torch.cat((z, z.square()), dim=1)
+counts of magnitudes charged as if a record had one feature
+- sums["magnitudes"] = PlannedSum.of(_BINS * features, root,
++ sums["magnitudes"] = PlannedSum.of(_BINS * features, 1.0,
+counts of classes that forget the weight of an example
+- PlannedSum.of(classes, largest_weight, mu
++ PlannedSum.of(classes, 1.0, mu
+more spent on the scaling than its share
+-             own = mu * math.sqrt(share / 2 / _ROUNDS)
++             own = mu * math.sqrt(share / 2)
+two sums with the same noise
+- side_by_side([noise], name, device
++ side_by_side([noise], "sum", device
+a sum released without noise
+-         return planned.law.sample(theta, generator=side_by_side([noise], name, device=theta.device))
++         return theta
+rounding of secure sums before training not charged
+- self.public_size, secure=self.secure)
+-         self.released
++ self.public_size, secure=False)
++         self.released
+@ src/ringfence/training/linear.py: training/regression
+labels that stay integers in squared errors
+-     if labels.is_floating_point():
++     if False:
+secure squared errors whose rounding is not charged
+-     if secure and classes == 1:
++     if False:
 
 @ src/ringfence/training/probe_file.py: cli/app
 a model written in place

@@ -91,7 +91,7 @@ def test_probes_that_differ_in_a_setting_share_no_noise(change: dict[str, Any]) 
 def test_grids_and_folds_share_no_noise() -> None:
     """A grid of probes and cross-validation with an integer random_state."""
     rng = np.random.default_rng(0)
-    features, labels = rng.normal(size=(300, 200)), rng.integers(0, 2, 300)
+    features, labels = rng.normal(size=(300, 200)), rng.integers(0, 3, 300)
     settings = {"learning_rate": 1.0, "steps": 1, "random_state": 0, "public_size": 300}
     grid = [
         rf.LinearProbe(rf.Gaussian(50.0), clip=clip, **settings).fit(features, labels) for clip in (0.05, 0.1)

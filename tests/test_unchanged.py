@@ -26,7 +26,7 @@ from ringfence.accounting.decisions import decision_profile
 from ringfence.accounting.fisher import coordinate_losses
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.selection import selection_epsilon
-from ringfence.accounting.subsampling import fixed_batch_rdp
+from ringfence.accounting.subsampling import fixed_batch_rdp, subsampled_rdp
 from ringfence.accounting.voters import voter_epsilons
 from ringfence.numerics.operators import spectral_bounds, trace_bounds
 from tests.accounting.matrices import batched
@@ -88,7 +88,7 @@ def numbers_of_a_law(law: rf.Mechanism) -> Iterator[tuple[str, Any]]:
     for record in ("added", "removed"):
         batch = fixed_batch_rdp(law, THETA, 0.05, 0.2, [2, 3, 40, 200], record=record)  # type: ignore[arg-type]
         yield f"one batch, {record}", [batch.forward, batch.backward]
-    average = rf.subsampled_rdp(law, spread(10, 6), 0.05, 0.2, [2, 4, 32], failure_probability=1e-6)
+    average = subsampled_rdp(law, spread(10, 6), 0.05, 0.2, [2, 4, 32], failure_probability=1e-6)
     yield "batches", [average.forward, average.backward]
     sampled = rf.SampledAccountant(law, 0.05, 0.2)
     sampled.step(spread(20, 6), count=5)
@@ -104,7 +104,9 @@ def numbers_of_training() -> Iterator[tuple[str, Any]]:
     labels = np.arange(120) % 3
     features = np.eye(3)[labels] + 0.1 * spread(120, 3).numpy()
     law = rf.TruncatedGaussian(4.0, bound=32.0)
-    probe = rf.LinearProbe(law, 0.05, learning_rate=8.0, steps=5, random_state=1).fit(features, labels)
+    probe = rf.LinearProbe(law, 0.05, learning_rate=8.0, steps=5, fit_intercept=False, random_state=1).fit(
+        features, labels
+    )
     yield "weights", probe.coef_
     yield "probe", claims(probe.guarantee(DELTA))
     yield "probe examples", probe.example_epsilons(DELTA)[:5]

@@ -24,7 +24,6 @@ if _typing.TYPE_CHECKING:
     from ringfence.accounting.publication import publishable_epsilon as publishable_epsilon
     from ringfence.accounting.sensitivity import Sensitivity as Sensitivity
     from ringfence.accounting.subsampling import SampledAccountant as SampledAccountant
-    from ringfence.accounting.subsampling import subsampled_rdp as subsampled_rdp
     from ringfence.auditing.function import audit as audit
     from ringfence.auditing.scores import audit_scores as audit_scores
     from ringfence.auditing.training import audit_training as audit_training
@@ -53,6 +52,7 @@ if _typing.TYPE_CHECKING:
     from ringfence.training.clipping import Scale as Scale
     from ringfence.training.engine.engine import PrivacyEngine as PrivacyEngine
     from ringfence.training.probe import LinearProbe as LinearProbe
+    from ringfence.training.regression import LinearRegression as LinearRegression
     from ringfence.training.tune import tune as tune
 
 __version__ = "0.6.0"
@@ -71,6 +71,7 @@ _MOVED = {
     "PublishableEpsilon": "ringfence.accounting.publication",
     "SubsampledRdp": "ringfence.accounting.subsampling",
     "fixed_batch_rdp": "ringfence.accounting.subsampling",
+    "subsampled_rdp": "ringfence.accounting.subsampling",
     "LossMoments": "ringfence.mechanisms.base",
     "Support": "ringfence.mechanisms.base",
     "Decision": "ringfence.mechanisms.decision",

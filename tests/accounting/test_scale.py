@@ -11,7 +11,7 @@ import torch
 
 import ringfence as rf
 from experiments.grid_accounts import GridAccountant, GridTable
-from ringfence.accounting.subsampling import SampledDivergence, checked_integer_orders
+from ringfence.accounting.subsampling import SampledDivergence, checked_integer_orders, subsampled_rdp
 from tests.accounting.drawing import draw
 from tests.mechanisms.cases import CASES, Case
 from tests.tensors import float64, seeded_releases
@@ -67,7 +67,7 @@ def published(law: rf.Mechanism, unit: float) -> object:
 
 def sampled(law: rf.Mechanism, unit: float) -> object:
     batches = torch.stack((FAR, FAR + 0.1, FAR - 0.1)) * unit
-    rdp = rf.subsampled_rdp(law, batches, 0.1 * unit, 0.2, SAMPLED, failure_probability=1e-3)
+    rdp = subsampled_rdp(law, batches, 0.1 * unit, 0.2, SAMPLED, failure_probability=1e-3)
     release = SampledDivergence(law, FAR, 0.1 * unit, 0.2, checked_integer_orders(SAMPLED))
     known = [*release.gaussian.tolist(), release.mu]
     return [*rdp.forward.tolist(), *rdp.backward.tolist(), *known]

@@ -9,7 +9,7 @@ import torch
 import ringfence as rf
 from ringfence.accounting import divergence_sums, examples, per_instance
 from ringfence.accounting.divergence_sums import DivergenceTable, Setting, split_by_setting
-from ringfence.accounting.subsampling import fixed_batch_rdp
+from ringfence.accounting.subsampling import fixed_batch_rdp, subsampled_rdp
 from ringfence.numerics.operators import BatchedOperator, spectral_bounds
 from tests.tensors import float64
 
@@ -36,7 +36,7 @@ def refuse(*_: object, **__: object) -> None:
 def sampled(coordinates: float) -> object:
     count = 4 if coordinates % 4 == 0 else 5
     batches = torch.zeros(count, int(coordinates) // count)
-    return rf.subsampled_rdp(LAW, batches, 0.1, 0.5, [2], failure_probability=1e-3)
+    return subsampled_rdp(LAW, batches, 0.1, 0.5, [2], failure_probability=1e-3)
 
 
 def known(coordinates: float) -> object:

@@ -125,8 +125,8 @@ def test_a_target_is_enough_and_what_was_chosen_is_said(folder: Path) -> None:
     chosen = ran("probe", folder / "features.npz", "--epsilon", 4, "--clip-norm", 0.3, "--steps", 8)
     said = " ".join(chosen.split())
     assert "for epsilon 4: clip Norm(0.3), learning rate" in said
-    assert "8 steps, momentum 0.5, rows of norm 1, a private mean" in said
-    assert "releases: 9" in said
+    assert "8 steps, momentum 0.5, features scaled privately" in said
+    assert "releases: 12" in said
     row = json.loads(ran("probe", folder / "features.npz", "--epsilon", 4, "--delta", 1e-6, "--json"))
     assert (row["target_epsilon"], row["delta"], row["clip"]) == (4.0, 1e-6, "Norm(0.1)")
     assert 3.96 <= row["epsilon"] <= 4.0
@@ -204,7 +204,7 @@ def test_from_public_features_to_a_probe(folder: Path, tmp_path: Path) -> None:
     assert row["public_projection"]
     assert "the file that features were projected by" in row["statement"]
     model, data = load_file(model_file), np.load(folder / "features.npz")
-    scores = ((data["x_test"] - model["mean"]) @ model["components"].T) @ model["coefficients"].T
+    scores = data["x_test"] @ model["coefficients"].T + model["intercepts"]
     assert row["test_accuracy"] == (scores.argmax(axis=1) == data["y_test"]).mean() > 0.8
     own = refused("probe", public, *PROBE, "--public-projection", file)
     assert "public_projection must be of other features than the private ones" in own

@@ -32,7 +32,7 @@ from ringfence.accounting.decisions import decision_profile
 from ringfence.accounting.fisher import poisson_information_factor, reconstruction_error_bound
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.profile import PrivacyProfile
-from ringfence.accounting.subsampling import fixed_batch_rdp
+from ringfence.accounting.subsampling import fixed_batch_rdp, subsampled_rdp
 from ringfence.accounting.voters import voter_epsilons
 from ringfence.data.projection import PublicProjection
 from ringfence.mechanisms.decision import Decision
@@ -280,7 +280,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
     "calibrate_bound": (rf.calibrate_bound, {**_TARGET, "kind": "per_instance", "epsilon": 0.6}),
     "calibrate_steps": (rf.calibrate_steps, _TARGET),
     "subsampled_rdp": (
-        rf.subsampled_rdp,
+        subsampled_rdp,
         {
             **{"mechanism": LAW, "batches": THETA.expand(3, 4), "sensitivity": 0.1, "sampling_rate": 0.1},
             **{"orders": [2, 8], "failure_probability": 1e-6},

@@ -13,7 +13,7 @@ from ringfence.training.assumptions import APART, FLOATS, LOSS, OUTSIDE, PASSES
 from tests.training.engine.runs import CLIP, LAW, Run
 
 RNG = np.random.default_rng(0)
-LABELS = np.arange(201) % 2
+LABELS = np.arange(201) % 3
 FEATURES = RNG.normal(size=(201, 3)) + LABELS[:, None]
 SIZE = "The number of records counts as public"
 CLASSES = "The set of classes counts as public"
@@ -38,7 +38,7 @@ def test_the_number_of_records_is_read_off_the_release_and_the_statement_says_so
     assert sizes_that_fit(with_it.coef_, 1.0) == [201]
     assert sizes_that_fit(without.coef_, 1.0) == [200]
     assert SIZE in with_it.guarantee(1e-5).statement
-    declared = probe(mechanism, public_size=200, public_classes=[0, 1]).fit(FEATURES, LABELS)
+    declared = probe(mechanism, public_size=200, public_classes=[0, 1, 2]).fit(FEATURES, LABELS)
     assert sizes_that_fit(declared.coef_, 1.0) == [200]
     assert declared.guarantee(1e-5).assumptions == (FLOATS, OUTSIDE)
 
@@ -55,7 +55,7 @@ def test_last_bits_tell_neighbours_apart_and_a_plain_run_says_so() -> None:
     )
     assert FLOATS in plain.guarantee(1e-3).statement
     assert FLOATS not in secure.guarantee(1e-3).statement
-    settings = {"public_size": 200, "public_classes": [0, 1]}
+    settings = {"public_size": 200, "public_classes": [0, 1, 2]}
     assert FLOATS in probe(LAW, **settings).fit(FEATURES, LABELS).guarantee(1e-5).statement
     assert FLOATS not in probe(LAW, **settings, secure=True).fit(FEATURES, LABELS).guarantee(1e-5).statement
 
@@ -75,7 +75,7 @@ def test_a_loss_that_is_not_given_is_assumed_and_passes_that_examples_share_in_a
 def test_a_statement_is_about_the_fit_and_not_about_later_settings() -> None:
     fitted = probe(LAW).fit(FEATURES, LABELS)
     said = fitted.guarantee(1e-5).statement
-    assert fitted.set_params(public_size=200, public_classes=[0, 1]).guarantee(1e-5).statement == said
+    assert fitted.set_params(public_size=200, public_classes=[0, 1, 2]).guarantee(1e-5).statement == said
 
 
 def test_a_given_seed_is_named(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_a_learning_rate_that_overflows_is_refused_by_name() -> None:
         ({"features": FEATURES.where(FEATURES < 2, math.nan)}, "features must not be NaN"),
         ({"features": FEATURES[:0], "labels": LABELS[:0]}, "not be empty"),
         ({"features": FEATURES[:, 0]}, r"features must have shape \(n, p\) and not be empty, got \[300\]"),
-        ({"classes": 1}, "classes must be at least 2, got 1"),
+        ({"classes": 0}, "classes must be at least 1, got 0"),
         ({"steps": 0}, "steps must be at least 1, got 0"),
         ({"learning_rate": 0.0}, "learning_rate must be > 0"),
         ({"learning_rate": torch.ones(3)}, "learning_rate must be a single number"),

@@ -1,6 +1,7 @@
 """The probe is a scikit-learn classifier, and private."""
 
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ def probe(**changes: Any) -> rf.LinearProbe:
         "clip": 0.2,
         "learning_rate": 8.0,
         "steps": 6,
+        "fit_intercept": False,
         "random_state": 0,
     }
     return rf.LinearProbe(**{**arguments, **changes})
@@ -105,7 +107,7 @@ def test_scaling_is_by_public_constants_only() -> None:
     law = rf.TruncatedGaussian(1e-6, 1e3)  # other features, other noise
     given = probe(mechanism=law, public_center=center, public_scale=scale).fit(FEATURES, LABELS)
     by_hand = probe(mechanism=law).fit((FEATURES - center) / scale, LABELS)
-    assert np.allclose(given.coef_, by_hand.coef_, atol=1e-5)
+    assert np.allclose(given.coef_ * scale, by_hand.coef_, atol=1e-5)
     assert np.array_equal(given.predict(FEATURES), by_hand.predict((FEATURES - center) / scale))
 
 
@@ -115,9 +117,9 @@ def test_a_projection_maps_features_in_training_and_prediction(whiten: bool) -> 
     given = probe(public_projection=projection, public_scale=2.0, fit_intercept=True).fit(FEATURES, LABELS)
     mapped = projection(FEATURES.astype(np.float32))
     by_hand = probe(public_scale=2.0, fit_intercept=True).fit(mapped, LABELS)
-    assert given.coef_.shape == (3, 4)
+    assert given.coef_.shape == (3, 6)
     assert given.n_features_in_ == 6
-    assert np.array_equal(given.coef_, by_hand.coef_)
+    assert np.allclose(given.coef_, by_hand.coef_ @ projection.components)
     assert np.allclose(given.decision_function(FEATURES), by_hand.decision_function(mapped), rtol=1e-5)
     assert "public_projection" in given.guarantee(1e-5).statement
     assert "public_projection" not in by_hand.guarantee(1e-5).statement
@@ -128,7 +130,8 @@ def test_a_projection_maps_features_in_training_and_prediction(whiten: bool) -> 
 def test_an_array_is_a_projection_and_one_that_does_not_fit_is_refused() -> None:
     array = RNG.normal(size=(6, 2))
     given = probe(public_projection=array).fit(FEATURES, LABELS)
-    assert np.array_equal(given.coef_, probe().fit(FEATURES.astype(np.float32) @ array, LABELS).coef_)
+    mapped = probe().fit(FEATURES.astype(np.float32) @ array, LABELS)
+    assert np.allclose(given.coef_, mapped.coef_ @ array.T)
     with pytest.raises(ValueError, match="public_projection is of 5 features, got features of shape"):
         probe(public_projection=array[:5]).fit(FEATURES, LABELS)
 
@@ -169,7 +172,7 @@ def test_sparse_features_are_the_same_features(projection: Any) -> None:
     assert np.array_equal(dense.coef_, sparse.coef_)
     tensor = torch.tensor(few, requires_grad=True)  # scikit-learn passed on torch's RuntimeError
     assert np.array_equal(probe(public_projection=projection).fit(tensor, LABELS).coef_, dense.coef_)
-    assert np.array_equal(dense.predict_proba(few), sparse.predict_proba(csc_array(few)))
+    assert np.allclose(dense.predict_proba(few), sparse.predict_proba(csc_array(few)))
     assert np.array_equal(dense.example_epsilons(1e-5), sparse.example_epsilons(1e-5))
 
 
@@ -224,6 +227,54 @@ def test_hostile_settings_are_refused_by_name(changes: dict[str, Any], complaint
         probe(**changes).fit(FEATURES, LABELS)
     with pytest.raises(ValueError, match=r"X and y must be .* too large to convert to float"):
         probe(**changes).fit([[10**400]], [0])
+
+
+SKEWED = np.abs(FEATURES).astype(np.float64) ** 3 * [1e-3, 1.0, 50.0, 1e3, 0.1, 7.0] + 20.0
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"target_epsilon": 3.0, "target_delta": 1e-5, "mechanism": None, "clip": None},
+        {"public_center": 20.0, "public_scale": np.arange(1.0, 7.0)},
+        {"target_epsilon": 3.0, "target_delta": 1e-5, "public_projection": RNG.normal(size=(6, 4))},
+    ],
+    ids=["private", "public", "projected"],
+)
+def test_coefficients_are_about_features_as_they_are_given(changes: dict[str, Any], classes: int) -> None:
+    labels = LABELS % classes
+    fitted = probe(**{"fit_intercept": True, **changes}).fit(SKEWED, labels)
+    rows = classes if classes > 2 else 1
+    assert (fitted.coef_.shape, fitted.intercept_.shape) == ((rows, 6), (rows,))
+    scores = SKEWED @ fitted.coef_.T + fitted.intercept_
+    assert np.allclose(fitted.decision_function(SKEWED), scores if classes > 2 else scores[:, 0])
+    # the scores that training computed, of rows that were not shortened
+    features, weights = fitted._training.data.features.double(), fitted._training.run.weights.double()
+    trained = (features @ weights.T).numpy()
+    own = features[:, :-1].norm(dim=1).numpy() < 0.999999 if fitted.center_ is not None else slice(None)
+    expected = trained if classes > 2 else trained[:, 1] - trained[:, 0]
+    assert len(expected[own]) > 20
+    assert np.allclose(fitted.decision_function(SKEWED)[own], expected[own], rtol=1e-3, atol=1e-3)
+
+
+def test_logarithms_of_probabilities_are_finite_where_probabilities_vanish() -> None:
+    fitted = probe(mechanism=rf.Gaussian(1e-6), clip=1.0, learning_rate=1e4).fit(FEATURES, LABELS)
+    logarithms = fitted.predict_log_proba(FEATURES)
+    assert np.isfinite(logarithms).all()
+    assert fitted.predict_proba(FEATURES).min() == 0.0
+    assert np.allclose(np.exp(logarithms), fitted.predict_proba(FEATURES))
+
+
+def test_many_integers_are_taken_for_classes_with_a_warning() -> None:
+    numbers = np.arange(600) % 300
+    features = RNG.normal(size=(600, 2))
+    with pytest.warns(UserWarning, match="y has 300 different integers, and each is taken for a class"):
+        probe(steps=1).fit(features, numbers)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        probe(steps=1, public_classes=range(300)).fit(features, numbers)
+        probe(steps=1).fit(features, numbers % 100)
 
 
 def test_a_random_state_gives_another_seed_every_time_and_an_integer_the_same() -> None:

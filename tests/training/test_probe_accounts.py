@@ -37,21 +37,25 @@ def test_an_account_is_made_when_it_is_asked_for_and_anew_after_another_fit(
     assert probe.set_params(steps=6).fit(FEATURES, LABELS).guarantee(1e-5).epsilon > first.epsilon
 
 
-def test_the_private_mean_is_in_the_account_and_in_the_predictions() -> None:
+def test_what_is_released_before_training_is_in_the_account() -> None:
     probe = fitted(clip=0.05)
-    mean = probe._training.mean
-    assert probe.guarantee(1e-5).steps == 33
+    sums = probe._training.sums
+    assert list(sums) == ["magnitudes", "moments 1", "moments 2", "classes"]
+    assert probe.guarantee(1e-5).steps == 36
     by_hand = rf.PerInstanceAccountant(probe.mechanism_, 0.05)
-    by_hand.step(mean.theta, mechanism=mean.law, sensitivity=rf.Sensitivity(norm=1.0))
+    for name, norm in (("magnitudes", 5**0.5), ("moments 1", 0.45 * 5**0.5), ("moments 2", 0.45 * 5**0.5)):
+        assert sums[name].sensitivity.norm == pytest.approx(norm, rel=1e-12)
+    for each in (*sums.values(),):
+        by_hand.step(each.theta, mechanism=each.law, sensitivity=each.sensitivity)
+    assert sums["classes"].sensitivity == rf.Sensitivity(norm=1.0)
     for step in probe._training.run.trajectory:
         by_hand.step(step.theta)
     assert probe.account_.guarantee(1e-5) == by_hand.guarantee(1e-5)
-    rows = FEATURES / np.linalg.norm(FEATURES, axis=1, keepdims=True) - probe.mean_
-    scores = rows / np.linalg.norm(rows, axis=1, keepdims=True) @ probe.coef_.T
-    assert np.allclose(probe.decision_function(FEATURES), scores, atol=1e-6)
+    planned = probe.planned_cost(FEATURES, LABELS)
+    assert planned.epsilon(1e-5) == pytest.approx(probe.guarantee(1e-5).epsilon, rel=1e-9)
 
 
-def test_every_examples_own_epsilon_has_the_mean_in_it() -> None:
+def test_every_examples_own_epsilon_has_all_sums_in_it() -> None:
     probe = fitted(clip=0.05)
     run, epsilons = probe._training, probe.example_epsilons(1e-5)
     without = rf.ExampleAccountant(probe.mechanism_)
@@ -63,24 +67,18 @@ def test_every_examples_own_epsilon_has_the_mean_in_it() -> None:
 
 
 @pytest.mark.parametrize("kind", ["spectral", "trace"])
-@pytest.mark.parametrize("centred", [False, True])
-def test_information_goes_through_the_scaling_of_rows(centred: bool, kind: Any) -> None:
+def test_information_goes_through_the_scaling_of_rows(kind: Any) -> None:
     """Against the jacobian of everything that one row adds to, by autograd, at a clip that does nothing."""
     scale = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
-    changes = {"public_scale": scale, "public_center": 0.25, "target_epsilon": 30.0 if centred else 0.2}
+    changes = {"public_scale": scale, "public_center": 0.25, "private_scaling": False}
     probe = fitted(clip=2.0, steps=2, mechanism="gaussian", **changes)
     run = probe._training
-    assert (run.mean is not None) == centred or pytest.fail("the rule has changed: choose another target")
     law, eta = probe.mechanism_, probe.fisher_information_loss(kind)
 
     def everything(record: torch.Tensor, label: int) -> torch.Tensor:
         row = (record - 0.25) / torch.from_numpy(scale)
-        row = row / row.norm()
+        row = torch.cat((row / row.norm(), torch.tensor([0.3]).double()))
         parts = []
-        if run.mean is not None:
-            parts.append(row / run.mean.law.sigma)
-            row = row - run.mean.center
-            row = row / row.norm()
         for step in run.run.trajectory:
             residual = torch.softmax(step.weights.double() @ row, 0) - torch.eye(3).double()[label]
             parts.append((residual[:, None] * row / law.sigma).reshape(-1))
@@ -94,13 +92,9 @@ def test_information_goes_through_the_scaling_of_rows(centred: bool, kind: Any) 
         assert truth <= eta[i] <= 20 * truth
 
 
-def test_information_is_about_records_as_they_were_given() -> None:
-    """Records that are four times as long give the same rows, and move them a quarter as far."""
-    probes = [rf.LinearProbe(target_epsilon=30.0, target_delta=1e-5, random_state=0) for _ in range(2)]
-    short, long = (probe.fit(k * FEATURES, LABELS) for probe, k in zip(probes, (1, 4), strict=True))
-    assert short._training.mean is not None, "the rule has changed: choose another target"
-    expected = short.fisher_information_loss() / 4
-    assert long.fisher_information_loss() == pytest.approx(expected, rel=1e-12)
+def test_information_is_not_claimed_where_features_were_counted() -> None:
+    with pytest.raises(ValueError, match="fisher_information_loss needs private_scaling to be False"):
+        fitted().fisher_information_loss()
 
 
 def test_rows_are_scaled_to_the_last_bit_as_if_they_were_alone() -> None:

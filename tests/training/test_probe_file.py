@@ -39,6 +39,7 @@ def report(data: Features = DATA, **changes: Any) -> Row:
         "clip": 0.2,
         "learning_rate": 8.0,
         "steps": 4,
+        "fit_intercept": False,
         "random_state": 3,
         **changes,
     }
@@ -52,7 +53,7 @@ def report(data: Features = DATA, **changes: Any) -> Row:
 
 
 def by_hand(**changes: Any) -> rf.LinearProbe:
-    arguments = {"clip": 0.2, "learning_rate": 8.0, "steps": 4, "random_state": 3}
+    arguments = {"clip": 0.2, "learning_rate": 8.0, "steps": 4, "random_state": 3, "fit_intercept": False}
     return rf.LinearProbe(LAW, **{**arguments, **changes}).fit(DATA.train_features, DATA.train_labels)
 
 
@@ -138,17 +139,16 @@ def test_a_saved_model_predicts_the_same(tmp_path: Path) -> None:
     with safe_open(tmp_path / "new" / "one" / "model.safetensors", framework="np") as file:
         tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         metadata = file.metadata()
-    assert set(tensors) == {"coefficients", "intercepts", "center", "scale"}
+    assert set(tensors) == {"coefficients", "intercepts"}
     assert set(metadata) == {"classes"}
-    scaled = (DATA.test_features - tensors["center"]) / tensors["scale"]
-    scores = scaled @ tensors["coefficients"].T + tensors["intercepts"]
+    scores = DATA.test_features @ tensors["coefficients"].T + tensors["intercepts"]
     predicted = np.array(json.loads(metadata["classes"]))[scores.argmax(axis=1)]
     assert (predicted == data.test_labels).mean() == row["test_accuracy"]
 
 
-def test_with_a_target_nothing_else_is_needed(tmp_path: Path) -> None:
+def test_with_a_target_nothing_else_is_needed() -> None:
     target: dict[str, Any] = {"target_epsilon": 4.0, "target_delta": 1e-5, "random_state": 3}
-    free = dict.fromkeys(("mechanism", "clip", "learning_rate", "steps"))
+    free = {**dict.fromkeys(("mechanism", "clip", "learning_rate", "steps")), "fit_intercept": True}
     row = report(**free, **target)
     probe = rf.LinearProbe(**target)
     probe.fit(DATA.train_features, DATA.train_labels)
@@ -157,11 +157,16 @@ def test_with_a_target_nothing_else_is_needed(tmp_path: Path) -> None:
     plain = json.loads(json.dumps(row))
     assert 3.96 <= plain["epsilon"] <= 4.0
     assert (plain["mechanism"], plain["clip"]) == (repr(probe.mechanism_), "Norm(0.1)")
-    assert (plain["learning_rate"], plain["unit_rows"]) == (probe.learning_rate_, True)
+    assert (plain["learning_rate"], plain["private_scaling"]) == (probe.learning_rate_, True)
+
+
+def test_a_saved_model_of_unit_rows_says_what_becomes_of_a_row(tmp_path: Path) -> None:
+    row = report(unit_rows=True, fit_intercept=True, public_center=0.25, public_scale=2.0)
     save_probe(row.probe, tmp_path / "model.safetensors")
     with safe_open(tmp_path / "model.safetensors", framework="np") as file:
         assert file.metadata()["unit_rows"] == "true"
-        mean, weights = file.get_tensor("private_mean"), file.get_tensor("coefficients")
-    rows = DATA.test_features / np.linalg.norm(DATA.test_features, axis=1, keepdims=True) - mean
-    found = (rows / np.linalg.norm(rows, axis=1, keepdims=True) @ weights.T).argmax(axis=1)
+        tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    rows = (DATA.test_features - tensors["center"]) / tensors["scale"]
+    rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    found = (rows @ tensors["coefficients"].T + tensors["intercepts"]).argmax(axis=1)
     assert (found == DATA.test_labels).mean() == row["test_accuracy"]

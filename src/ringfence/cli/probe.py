@@ -27,7 +27,18 @@ if TYPE_CHECKING:
 _ENDS = {0.0: "the smallest", 1.0: "the largest"}
 
 # options of both commands
-FitIntercept = Annotated[bool, typer.Option("--fit-intercept", help="Add a feature that is always 1.")]
+FitIntercept = Annotated[bool, typer.Option(help="Add a feature that is the same in all rows.")]
+UnitRows = Annotated[
+    bool | None,
+    typer.Option("--unit-rows", help="Divide every row by its length: for features that a network made."),
+]
+PrivateScaling = Annotated[
+    bool | None,
+    typer.Option(
+        "--private-scaling/--no-private-scaling",
+        help="Spend a part of the target on where features lie and how far they spread; so by default.",
+    ),
+]
 PublicCenter = Annotated[float | None, typer.Option(help="A public constant, subtracted from every feature.")]
 PublicScale = Annotated[float | None, typer.Option(help="A public constant that divides every feature.")]
 ProjectionFile = Annotated[
@@ -92,7 +103,9 @@ def probe(
         float | None,
         typer.Option(help="Weight of earlier releases, in [0, 1); by default 0, or 0.5 with a target."),
     ] = None,
-    fit_intercept: FitIntercept = False,
+    fit_intercept: FitIntercept = True,
+    unit_rows: UnitRows = None,
+    private_scaling: PrivateScaling = None,
     public_center: PublicCenter = None,
     public_scale: PublicScale = None,
     public_statistics: PublicStatistics = None,
@@ -146,6 +159,8 @@ def probe(
             target_epsilon=target_epsilon,
             target_delta=None if target_epsilon is None else delta,
             fit_intercept=fit_intercept,
+            unit_rows=unit_rows,
+            private_scaling=private_scaling,
             public_size=public_size,
             random_state=seed,
             device=device,
@@ -177,7 +192,9 @@ def tune(
     ],
     delta: Delta = 1e-5,
     expected_runs: Annotated[float, typer.Option(help="How many runs there are on average.")] = 10.0,
-    fit_intercept: FitIntercept = False,
+    fit_intercept: FitIntercept = True,
+    unit_rows: UnitRows = None,
+    private_scaling: PrivateScaling = None,
     public_center: PublicCenter = None,
     public_scale: PublicScale = None,
     public_statistics: PublicStatistics = None,
@@ -212,6 +229,8 @@ def tune(
             expected_runs=expected_runs,
             random_state=seed,
             fit_intercept=fit_intercept,
+            unit_rows=unit_rows,
+            private_scaling=private_scaling,
             public_size=public_size,
             device=device,
             **arguments,
@@ -270,7 +289,7 @@ def print_probe(row: dict[str, Any]) -> None:
             f"for epsilon {row['target_epsilon']:g}: clip {row['clip']}, "
             f"learning rate {row['learning_rate']:.4g}, {row['training_steps']} steps, momentum "
             f"{row['momentum']:g}{', rows of norm 1' if row['unit_rows'] else ''}"
-            f"{', a private mean' if row['private_mean'] else ''}\n"
+            f"{', features scaled privately' if row['private_scaling'] else ''}\n"
         )
     title = (
         f"{row['mechanism']}\n{found}{row['training_examples']:,} training examples, {row['features']:,} "

@@ -1,4 +1,4 @@
-"""Private full-batch gradient descent for softmax regression (Algorithm 1), with torch alone."""
+"""Private full-batch gradient descent for softmax and linear regression (Algorithm 1), with torch alone."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -110,8 +110,12 @@ def train_linear(
     momentum: float = 0.0,
     secure: bool = False,
     example_weights: "ExampleWeights | None" = None,
+    start: Tensor | None = None,
 ) -> LinearRun:
-    """Trains by ``steps`` steps from zero weights on features (n, p) and labels (n,) in 0 .. classes - 1.
+    """Trains by ``steps`` steps on features (n, p) and labels (n,) in 0 .. classes - 1.
+
+    Where ``classes`` is 1 the labels are numbers, and the loss is half the squared error. The weights begin
+    at ``start``, (classes, p), which must be public or released, or at 0.
 
     Each example's gradient is clipped, the mechanism is applied to the sum of the clipped gradients, and
     the weights move by learning_rate / public_size times what was released (with momentum, times a
@@ -149,7 +153,14 @@ def train_linear(
     refuse_secure(secure, "seed", seed, public_size)
     if secure and example_weights is not None:
         raise ValueError("example_weights must be None in a secure run, which does not charge their rounding")
+    if secure and classes == 1:
+        raise ValueError(
+            "classes must be at least 2 in a secure run, which does not charge squared errors' rounding"
+        )
     own = () if example_weights is None else (example_weights.values,)
+    if start is not None:
+        weights = start.to(weights)
+        own = (*own, weights)
     data = b"" if seed is None else data_digest(features, labels, *own)
     noise = settings.noise(data, size, classes)
     sensitivity = charged_sensitivity(clip, len(features), size, secure=secure)
@@ -247,12 +258,18 @@ def checked_examples(features: Real, labels: Real, classes: int) -> tuple[Tensor
     tensor([0, 1])
     """
     features = checks.finite("features", features)
-    if not isinstance(labels, Tensor):  # containers of integers, which float64 holds on the way
+    checks.count("classes", classes, at_least=1, at_most=10**6)
+    if classes == 1:
+        labels = checks.finite("labels", labels)
+    elif not isinstance(labels, Tensor):  # containers of integers, which float64 holds on the way
         numbers = checks.finite("labels", labels)
         labels = checks.require("labels", "must be integers", numbers, numbers % 1 == 0).long()
-    checks.count("classes", classes, at_least=2, at_most=10**6)
     if features.dim() != 2 or not features.numel():
         raise ValueError(f"features must have shape (n, p) and not be empty, got {list(features.shape)}")
+    if classes == 1:
+        if labels.shape != features.shape[:1]:
+            raise ValueError(f"labels must be {len(features)} numbers, got shape {list(labels.shape)}")
+        return features, labels.to(features)
     check_labels(labels, len(features), classes)
     return features, labels
 
@@ -275,11 +292,13 @@ def check_labels(labels: Tensor, count: int, classes: int) -> None:
 
 
 def residuals(weights: Tensor, features: Tensor, labels: Tensor) -> Tensor:
-    """Returns softmax(W x) - e_y, (n, classes): the gradient of the loss by the scores.
+    """Returns softmax(W x) - e_y, (n, classes), or W x - y, (n, 1): the gradient of the loss by the scores.
 
     >>> residuals(torch.zeros(2, 1), torch.ones(1, 1), torch.tensor([0])).tolist()
     [[-0.5, 0.5]]
     """
+    if labels.is_floating_point():
+        return features @ weights.T - labels[:, None].to(features.dtype)
     result = torch.softmax(features @ weights.T, dim=1)
     result[torch.arange(len(labels), device=labels.device), labels] -= 1
     return result

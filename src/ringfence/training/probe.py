@@ -1,7 +1,9 @@
-"""A linear classifier on fixed features, trained privately: scikit-learn outside, torch inside."""
+"""Linear models on fixed features, trained privately: scikit-learn outside, torch inside."""
 
 import math
-from collections.abc import Iterable
+import warnings
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Integral
@@ -10,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 from scipy.sparse import issparse  # type: ignore[import-untyped]
+from scipy.special import log_softmax  # type: ignore[import-untyped]
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
@@ -25,8 +28,6 @@ from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.data.projection import PublicProjection, attribute_rates
 from ringfence.mechanisms.base import Mechanism
-from ringfence.mechanisms.gaussian import Gaussian
-from ringfence.noise import side_by_side
 from ringfence.numerics.blocks import one_thread
 from ringfence.numerics.rounding import UP
 from ringfence.training.assumptions import assumptions, refuse_secure
@@ -39,151 +40,36 @@ from ringfence.training.linear import (
     clipped_gradients,
     data_digest,
     example_weights,
-    run_noise,
     train_linear,
 )
 from ringfence.training.linear_information import information_losses
+from ringfence.training.private_statistics import (
+    COUNTS_SHARE,
+    PlannedSum,
+    PrivateSums,
+    ReleasedSum,
+    planned_sums,
+    private_log_shares,
+    private_scaling,
+    scaling_share,
+)
 from ringfence.training.target import Target, law_of_target
 
 NO_WEIGHTS = (
     "sample_weight and class_weight must be None where secure is True: the rounding of weighted sums is not "
     "charged"
 )
-_MEAN_CLIP = Norm(1.0)  # of the rows whose private mean is released
 _NO_TARGET: dict[str, Any] = {"clip": Clamp(1e-3), "learning_rate": 1.0, "steps": 10, "momentum": 0.0}
 _ROWS = 4096  # of sparse features that are dense at a time
+_INTERCEPT = 0.3  # the feature that is the same in all rows, where there is a target
+_MANY = 100  # classes of integers: more are likely to be numbers
 
 
-class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Softmax regression by full-batch private gradient descent from zero (Algorithm 1).
-
-    At every step each example's gradient is clipped, the clipped gradients are summed, the
-    mechanism is applied to the sum, and the weights move by learning_rate / public_size times what the
-    mechanism released.
-
-    The shortest way is ``LinearProbe(target_epsilon=1.0, target_delta=1e-5)``: the sigma is found with which
-    training is (epsilon, delta)-differentially private for every dataset, and what is not given follows from
-    a rule of public numbers (``default_settings``). ``mechanism`` is then the name of a law that needs only a
-    sigma ("gaussian", "sign"), or a mechanism whose bound is kept and whose sigma is replaced.
-
-    Parameters: ``mechanism``; ``clip``, a ``Clip``, or a number c for ``Clamp(c)``; ``learning_rate``;
-    ``steps``; ``momentum``; ``target_epsilon`` and ``target_delta``; ``fit_intercept``, which adds a feature
-    that is always 1; ``public_center`` and ``public_scale``, numbers or arrays that features are shifted and
-    divided by; ``unit_rows``, which then divides every row by its length; ``public_size``, the number that
-    the sum is divided by; ``public_classes``, all the labels there may be; ``public_projection``, a
-    ``PublicProjection`` or an array (p, k), which maps features before all that; ``class_weight``, a dict of
-    public weights of classes; ``public_largest_weight``, which no ``sample_weight`` of ``fit`` is above;
-    ``random_state``; ``device``; ``secure``, which takes noise from the operating system, without a seed, and
-    releases points of a public grid. Rounding and finite randomness are then part of ``guarantee``, but not
-    of the numbers of single examples (docs/security.md). None stands for Clamp(1e-3), 1.0, 10, 0.0 and False
-    where ``clip``, ``learning_rate``, ``steps``, ``momentum`` and ``unit_rows`` are not given and there is no
-    target.
-
-    A fitted probe says what it was trained with: ``mechanism_``, ``clip_``, ``learning_rate_``, ``steps_``,
-    ``momentum_``, ``unit_rows_``, and ``mean_``, the private mean of the rows, or None where none was
-    released. ``account_`` is made when it is first asked for.
-
-    Guarantee: every argument named public must be public: a constant, or a statistic of public data.
-    Nothing depends on the training data except through the mechanism, with two exceptions that are named
-    here and in the statement: where ``public_size`` is None the number of training examples counts as
-    public (it can be read off the weights; secure releases refuse it), and where ``public_classes`` is
-    None the set of labels counts as public. A given ``random_state`` must not be known to anyone else. The
-    accounts are those of ``docs/guarantees.md``; a record is a row of features with its label.
-
-    >>> from ringfence.mechanisms.truncated import TruncatedGaussian
-    >>> rng = np.random.default_rng(0)
-    >>> labels = rng.integers(0, 2, 500)
-    >>> features = rng.normal(size=(500, 4)) + 2 * labels[:, None]
-    >>> law = TruncatedGaussian(sigma=2.0, bound=20.0)
-    >>> probe = LinearProbe(law, clip=0.1, learning_rate=8.0, steps=5, public_center=1.0, random_state=0)
-    >>> bool(probe.fit(features, labels).score(features, labels) > 0.95)
-    True
-    >>> probe.guarantee(delta=1e-3).steps
-    5
-    >>> probe = LinearProbe(target_epsilon=1.0, target_delta=1e-3, public_center=1.0, random_state=0)
-    >>> bool(probe.fit(features, labels).score(features, labels) > 0.95)
-    True
-    >>> round(probe.guarantee(delta=1e-3).epsilon, 2)
-    1.0
-    """
+class LinearEstimator(BaseEstimator):  # type: ignore[misc]
+    """Interface of the linear models here: they are fitted privately, and say what that cost."""
 
     assumptions_: tuple[str, ...]
     _training: "_Training | None"
-
-    def __init__(
-        self,
-        mechanism: Mechanism | str | None = None,
-        clip: float | Clip | None = None,
-        learning_rate: float | None = None,
-        steps: int | None = None,
-        *,
-        momentum: float | None = None,
-        target_epsilon: float | None = None,
-        target_delta: float | None = None,
-        fit_intercept: bool = False,
-        public_center: Any = 0.0,
-        public_scale: Any = 1.0,
-        unit_rows: bool | None = None,
-        public_projection: Any = None,
-        public_size: float | None = None,
-        public_classes: Any = None,
-        class_weight: Any = None,
-        public_largest_weight: float = 1.0,
-        random_state: Any = None,
-        device: str = "cpu",
-        secure: bool = False,
-    ) -> None:
-        self.mechanism = mechanism
-        self.clip = clip
-        self.learning_rate = learning_rate
-        self.steps = steps
-        self.momentum = momentum
-        self.target_epsilon = target_epsilon
-        self.target_delta = target_delta
-        self.fit_intercept = fit_intercept
-        self.public_center = public_center
-        self.public_scale = public_scale
-        self.unit_rows = unit_rows
-        self.public_projection = public_projection
-        self.public_size = public_size
-        self.public_classes = public_classes
-        self.class_weight = class_weight
-        self.public_largest_weight = public_largest_weight
-        self.random_state = random_state
-        self.device = device
-        self.secure = secure
-
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # noqa: N803 (scikit-learn's names)
-        """Trains on features (n, p), dense or sparse, and labels (n,).
-
-        ``sample_weight`` (n,) has numbers from 0 to ``public_largest_weight``: an example adds its clipped
-        gradient times its weight. Everything is checked before anything is released.
-        """
-        data = self._prepared(X, y, sample_weight)
-        plan = self._planned(data)
-        with one_thread(data.features.numel() * len(data.classes)):
-            training = _Training.of(data, plan)
-        settings, mean = plan.settings, training.mean
-        self.classes_ = data.classes
-        self.assumptions_ = assumptions(
-            size_given=self.public_size is not None,
-            classes_given=self.public_classes is not None,
-            seed_given=self.random_state is not None,
-            projection_given=self.public_projection is not None,
-            weights_given=data.weights is not None,
-            secure=self.secure,
-            estimator=True,
-        )
-        self.mechanism_, self.clip_, self.steps_ = settings.mechanism, settings.clip, settings.steps
-        self.learning_rate_, self.momentum_ = settings.learning_rate, settings.momentum
-        self.unit_rows_ = data.norms is not None
-        self.mean_ = None if mean is None else mean.center.cpu().numpy()
-        weights = training.run.weights.cpu().numpy().astype(np.float64)
-        self.coef_ = weights[:, : data.width]
-        self.intercept_ = weights[:, -1] if self.fit_intercept else np.zeros(len(data.classes))
-        self.__dict__.pop("account_", None)  # that of an earlier fit
-        self._training = training
-        return self
 
     def __sklearn_tags__(self) -> Any:
         """Returns what scikit-learn's checks may expect: features may be sparse."""
@@ -191,45 +77,17 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.sparse = True
         return tags
 
-    def decision_function(self, X: Any) -> Any:  # noqa: N803
-        """Returns the scores, (n, classes); where there are two classes, their difference, (n,)."""
-        check_is_fitted(self)
-        X = _validated(self, X, dtype=np.float64, reset=False, accept_sparse="csr")  # noqa: N806
-        rows = self._mapped(X)
-        if self.unit_rows_:
-            rows = unit_rows(torch.from_numpy(rows))[0].numpy()
-        if self.mean_ is not None:
-            rows = unit_rows(torch.from_numpy(rows - self.mean_))[0].numpy()
-        scores = rows @ self.coef_.T + self.intercept_
-        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
-
-    def predict(self, X: Any) -> Any:  # noqa: N803
-        """Returns the class with the largest score, for each row of X."""
-        scores = self.decision_function(X)
-        best = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
-        return self.classes_[best]
-
-    def predict_proba(self, X: Any) -> Any:  # noqa: N803
-        """Returns the softmax of the scores, (n, classes)."""
-        scores = self.decision_function(X)
-        if scores.ndim == 1:
-            scores = np.stack((np.zeros_like(scores), scores), axis=1)
-        odds = np.exp(scores - scores.max(axis=1, keepdims=True))
-        return odds / odds.sum(axis=1, keepdims=True)
-
     def guarantee(self, delta: float) -> Guarantee:
         """Returns what the training run cost, and what may be said about it."""
         check_is_fitted(self)
-        weights = self.coef_.size + (len(self.intercept_) if self.fit_intercept else 0)
-        account = self.account_
-        loss = account.privacy_loss().drawn_securely(account.steps * weights * self.secure)
+        loss = self.account_.privacy_loss().drawn_securely(self._numbers * self.secure)
         return replace(loss.guarantee(delta), assumptions=self.assumptions_)
 
     def planned_cost(self, X: Any, y: Any, sample_weight: Any = None) -> PrivacyLoss:  # noqa: N803
         """Returns what ``fit`` will cost, for every dataset; nothing is released or kept."""
-        probe: LinearProbe = clone(self)
-        data = probe._prepared(X, y, sample_weight)
-        return probe._planned(data).cost(data)
+        estimator: Self = clone(self)
+        data = estimator._prepared(X, y, sample_weight)
+        return estimator._planned(data).cost(data)
 
     @cached_property
     def account_(self) -> PerInstanceAccountant:
@@ -245,20 +103,6 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         to that data, but is saved without it. The numbers are sensitive.
         """
         return self._kept("example_epsilons").example_epsilons(delta, kind).numpy()
-
-    def fisher_information_loss(self, kind: InformationNorm = "spectral") -> Any:
-        """Returns an upper bound of eta for each training example's features as given to fit, in their order.
-
-        ``information_losses`` says what holds. The label is discrete, so eta says nothing about it. The
-        numbers are computed when they are asked for, from the training data. The fitted probe refers to
-        that data, but is saved without it. The numbers are sensitive.
-        """
-        training = self._kept("fisher_information_loss")
-        rates = attribute_rates(self.public_scale, self.public_projection, self.coef_.shape[1])
-        eta = training.fisher_information_loss(torch.from_numpy(rates * UP), kind)
-        if kind == "trace" and len(rates) < self.n_features_in_:  # the mean is over what was given to fit
-            eta = eta * (len(rates) / self.n_features_in_) ** 0.5 * UP
-        return eta.numpy()
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns the state without the training data, which a model that is passed on must not carry.
@@ -282,28 +126,95 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return self._training
 
+    @abstractmethod
     def _prepared(self, X: Any, y: Any, sample_weight: Any = None) -> "ProbeData":  # noqa: N803
-        """Returns the data as the probe is trained on it; everything about the data is checked here."""
+        """Returns the data as it was given, mapped by what is public; everything about it is checked here."""
+
+    @abstractmethod
+    def _rule(self, mu: float, size: float, data: "ProbeData") -> "DefaultSettings":
+        """Returns the settings that follow from public numbers."""
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any = None) -> "_Training":  # noqa: N803
+        """Trains, and sets what all estimators have."""
+        data = self._prepared(X, y, sample_weight)
+        plan = self._planned(data)
+        with one_thread(data.features.numel() * data.outputs):
+            training = _Training.of(data, plan)
+        settings = plan.settings
+        self.assumptions_ = assumptions(
+            size_given=self.public_size is not None,
+            classes_given=data.classes is None or self.public_classes is not None,
+            seed_given=self.random_state is not None,
+            projection_given=self.public_projection is not None,
+            weights_given=data.weights is not None,
+            secure=self.secure,
+            estimator=True,
+        )
+        self.mechanism_, self.clip_, self.steps_ = settings.mechanism, settings.clip, settings.steps
+        self.learning_rate_, self.momentum_ = settings.learning_rate, settings.momentum
+        self.unit_rows_ = data.norms is not None
+        center, scale = (None, None) if training.scaling is None else training.scaling
+        self.center_ = None if center is None else center[: data.width].cpu().numpy()
+        self.scale_ = None if scale is None else scale[: data.width].cpu().numpy()
+        self._numbers = plan.numbers(data)
+        self.__dict__.pop("account_", None)  # that of an earlier fit
+        self._training = training
+        self._set_coefficients(training, plan.intercept)
+        return training
+
+    def _set_coefficients(self, training: "_Training", intercept: float) -> None:
+        """Sets what scores are of features as they are given: coef_, (outputs, features), and intercept_."""
+        weights, width = training.run.weights.cpu().numpy().astype(np.float64), training.data.width
+        shifts = weights[:, -1] * intercept if intercept else np.zeros(len(weights))
+        slopes = weights[:, :width]
+        if training.scaling is not None:
+            center, scale = (values.cpu().numpy() for values in training.scaling)
+            slopes = slopes / (scale[:width] * width**0.5)
+            shifts = shifts - slopes @ center[:width]
+            if training.data.classes is None:  # what is predicted was scaled too
+                slopes, shifts = slopes * scale[-1], shifts * scale[-1] + center[-1]
+        if not self.unit_rows_:
+            slopes = slopes / np.asarray(plain(self.public_scale), np.float64)
+            shifts = shifts - slopes @ np.broadcast_to(
+                np.asarray(plain(self.public_center), np.float64), width
+            )
+            if self.public_projection is not None:
+                projection = PublicProjection.from_argument(self.public_projection)
+                slopes = slopes @ projection.components
+                shifts = shifts - slopes @ projection.mean
+        if len(slopes) == 2:
+            slopes, shifts = slopes[1:] - slopes[:1], shifts[1:] - shifts[:1]
+        self.coef_, self.intercept_ = slopes, shifts
+
+    def _scores(self, X: Any) -> Any:  # noqa: N803
+        """Returns the scores, (n, outputs); of two classes one number, their difference."""
+        check_is_fitted(self)
+        X = _validated(self, X, dtype=np.float64, reset=False, accept_sparse="csr")  # noqa: N806
+        if self.unit_rows_:
+            X = unit_rows(torch.from_numpy(self._mapped(X)))[0].numpy()  # noqa: N806
+        return X @ self.coef_.T + self.intercept_
+
+    def _features(self, X: Any) -> tuple[Tensor, Tensor | None]:  # noqa: N803
+        """Returns features mapped by what is public, and the norms that rows had, if they were divided."""
         norms = None
+        unit = self.unit_rows
+        if unit is None:
+            unit = self.target_epsilon is not None and not self._scales  # rows of any norm have no rule
         with np.errstate(over="ignore"):  # what float32 does not hold is refused
-            X, y = _validated(self, X, y, dtype=np.float32, accept_sparse="csr")  # noqa: N806
-            check_classification_targets(y)
-            classes, codes = class_codes(y, self.public_classes)
             features = self._mapped(X)
-            unit = self.target_epsilon is not None if self.unit_rows is None else self.unit_rows
             if checks.flag("unit_rows", unit):
                 rows, norms = unit_rows(checks.finite("X - public_center", features))
                 features = rows.numpy()
-            features = features.astype(np.float32)
-        width = features.shape[1]
-        if checks.flag("fit_intercept", self.fit_intercept):
-            features = np.concatenate((features, np.ones((len(features), 1), np.float32)), axis=1)
-        device = checks.device(self.device)
-        values, labels = (torch.from_numpy(each).to(device) for each in (features, codes))
-        weights = example_weights(
-            sample_weight, self.class_weight, self.public_largest_weight, classes.tolist(), labels
-        )
-        return ProbeData(classes, values, labels, width, norms, weights)
+            return torch.from_numpy(features.astype(np.float32)).to(checks.device(self.device)), norms
+
+    @property
+    def _scales(self) -> bool:
+        """Whether a part of the target is spent on the scaling of features."""
+        if self.private_scaling is None:
+            return self.target_epsilon is not None
+        if checks.flag("private_scaling", self.private_scaling) and self.target_epsilon is None:
+            raise ValueError("private_scaling must be False where target_epsilon is None, got True")
+        return bool(self.private_scaling)
 
     def _mapped(self, X: Any) -> Any:  # noqa: N803
         """Returns features projected, then shifted and divided, for training and for prediction."""
@@ -335,22 +246,21 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         given = len(data.features) if self.public_size is None else self.public_size
         size = checks.number("public_size", given, checks.positive)
         target, chosen = Target.asked(self.target_epsilon, self.target_delta), _NO_TARGET
+        scales, sums = self._scales, {}
+        intercept = 1.0 if checks.flag("fit_intercept", self.fit_intercept) else 0.0
         if target is None:
             if self.mechanism is None or isinstance(self.mechanism, str):
                 raise ValueError(
                     f"target_epsilon must be given where mechanism is {self.mechanism!r}, which has no "
                     "sigma, got None"
                 )
-            law, mean = self.mechanism, None
+            law = self.mechanism
         else:
-            law, mu = law_of_target(self.mechanism), target.mu
-            shifted = bool(np.any(np.asarray(self.public_center) != 0))
-            rule = default_settings(
-                *(mu, size, data.width, len(data.classes)),
-                centred=self.public_projection is not None or shifted,
-                unit_rows=data.norms is not None,
-            )
-            mean = Gaussian(1 / (rule.share**0.5 * mu)) if rule.share > 0 else None
+            law, mu, intercept = law_of_target(self.mechanism), target.mu, _INTERCEPT * intercept
+            rule = self._rule(mu, size, data)
+            columns = data.width + (data.classes is None)  # what is predicted is scaled like a feature
+            counted = data.outputs if intercept and data.classes is not None else 0
+            sums = planned_sums(mu, rule.share if scales else 0.0, columns, counted, data.largest_weight)
             chosen = {**chosen, "clip": rule.clip, "steps": rule.steps, "momentum": rule.momentum}
         chosen = {
             name: value if (own := getattr(self, name)) is None else own for name, value in chosen.items()
@@ -358,7 +268,7 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not isinstance(chosen["clip"], Clip):
             chosen["clip"] = Clamp(chosen["clip"])
         seed = None if secure else seed_of(self.random_state)
-        plan = _Plan(LinearSettings(law, seed=seed, **chosen), size, secure, mean)
+        plan = _Plan(LinearSettings(law, seed=seed, **chosen), size, secure, sums, intercept)
         if target is None:
             return plan
         # the noise depends on the settings, and the learning rate on the noise
@@ -367,15 +277,195 @@ class LinearProbe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         if self.learning_rate is not None:
             return plan
-        settings, shape = plan.settings, torch.Size((len(data.classes), data.features.shape[1]))
+        settings, shape = plan.settings, plan.shape(data)
         norm = Sensitivity.of(settings.clip.sensitivity).longest_square(torch.ones(()), shape) ** 0.5
         norm *= data.largest_weight
         return plan.with_(learning_rate=rule.movement * (1 - settings.momentum) / (settings.steps * norm))
 
 
+class LinearProbe(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
+    """Softmax regression by full-batch private gradient descent from zero (Algorithm 1).
+
+    At every step each example's gradient is clipped, the clipped gradients are summed, the
+    mechanism is applied to the sum, and the weights move by learning_rate / public_size times what the
+    mechanism released.
+
+    The shortest way is ``LinearProbe(target_epsilon=1.0, target_delta=1e-5)``: the sigma is found with which
+    training is (epsilon, delta)-differentially private for every dataset, and what is not given follows from
+    a rule of public numbers (``default_settings``). ``mechanism`` is then the name of a law that needs only a
+    sigma ("gaussian", "sign"), or a mechanism whose bound is kept and whose sigma is replaced.
+
+    Parameters: ``mechanism``; ``clip``, a ``Clip``, or a number c for ``Clamp(c)``; ``learning_rate``;
+    ``steps``; ``momentum``; ``target_epsilon`` and ``target_delta``; ``fit_intercept``; ``private_scaling``,
+    which spends a part of the target on the place and the spread of each feature, by which features are
+    shifted and divided (``training.private_statistics``); ``public_center`` and ``public_scale``, numbers or
+    arrays that features are shifted and divided by before that; ``unit_rows``, which then divides every row
+    by its length, which helps features that a network made; ``public_size``, the number that the sum is
+    divided by; ``public_classes``, all the labels there may be; ``public_projection``, a ``PublicProjection``
+    or an array (p, k), which maps features before all that; ``class_weight``, a dict of public weights of
+    classes; ``public_largest_weight``, which no ``sample_weight`` of ``fit`` is above; ``random_state``;
+    ``device``; ``secure``, which takes noise from the operating system, without a seed, and releases points
+    of a public grid. Rounding and finite randomness are then part of ``guarantee``, but not of the numbers of
+    single examples (docs/security.md). None stands for Clamp(1e-3), 1.0, 10, 0.0 and False where ``clip``,
+    ``learning_rate``, ``steps``, ``momentum`` and ``unit_rows`` are not given and there is no target. With a
+    target, ``private_scaling`` is True, rows are divided by their length where it is False, and with an
+    intercept the counts of the classes are released too: the intercepts begin at what they say.
+
+    A fitted probe says what it was trained with: ``mechanism_``, ``clip_``, ``learning_rate_``, ``steps_``,
+    ``momentum_``, ``unit_rows_``, and ``center_`` and ``scale_``, those found privately, or None. ``coef_``
+    and ``intercept_`` are about features as they are given to ``predict`` (with ``unit_rows`` about rows
+    divided by their length); of two classes there is one row, as in scikit-learn. ``account_`` is made when
+    it is first asked for.
+
+    Guarantee: every argument named public must be public: a constant, or a statistic of public data.
+    Nothing depends on the training data except through the mechanism, with two exceptions that are named
+    here and in the statement: where ``public_size`` is None the number of training examples counts as
+    public (it can be read off the weights; secure releases refuse it), and where ``public_classes`` is
+    None the set of labels counts as public. A given ``random_state`` must not be known to anyone else. The
+    accounts are those of ``docs/guarantees.md``; a record is a row of features with its label.
+
+    >>> from ringfence.mechanisms.truncated import TruncatedGaussian
+    >>> rng = np.random.default_rng(0)
+    >>> labels = rng.integers(0, 2, 500)
+    >>> features = rng.normal(size=(500, 4)) + 2 * labels[:, None]
+    >>> law = TruncatedGaussian(sigma=2.0, bound=20.0)
+    >>> probe = LinearProbe(law, clip=0.1, learning_rate=8.0, steps=5, public_center=1.0, random_state=0)
+    >>> bool(probe.fit(features, labels).score(features, labels) > 0.95)
+    True
+    >>> probe.guarantee(delta=1e-3).steps
+    5
+    >>> probe = LinearProbe(target_epsilon=1.0, target_delta=1e-3, public_center=1.0, random_state=0)
+    >>> bool(probe.fit(features, labels).score(features, labels) > 0.95)
+    True
+    >>> round(probe.guarantee(delta=1e-3).epsilon, 2)
+    1.0
+    """
+
+    def __init__(
+        self,
+        mechanism: Mechanism | str | None = None,
+        clip: float | Clip | None = None,
+        learning_rate: float | None = None,
+        steps: int | None = None,
+        *,
+        momentum: float | None = None,
+        target_epsilon: float | None = None,
+        target_delta: float | None = None,
+        fit_intercept: bool = True,
+        private_scaling: bool | None = None,
+        public_center: Any = 0.0,
+        public_scale: Any = 1.0,
+        unit_rows: bool | None = None,
+        public_projection: Any = None,
+        public_size: float | None = None,
+        public_classes: Any = None,
+        class_weight: Any = None,
+        public_largest_weight: float = 1.0,
+        random_state: Any = None,
+        device: str = "cpu",
+        secure: bool = False,
+    ) -> None:
+        self.mechanism = mechanism
+        self.clip = clip
+        self.learning_rate = learning_rate
+        self.steps = steps
+        self.momentum = momentum
+        self.target_epsilon = target_epsilon
+        self.target_delta = target_delta
+        self.fit_intercept = fit_intercept
+        self.private_scaling = private_scaling
+        self.public_center = public_center
+        self.public_scale = public_scale
+        self.unit_rows = unit_rows
+        self.public_projection = public_projection
+        self.public_size = public_size
+        self.public_classes = public_classes
+        self.class_weight = class_weight
+        self.public_largest_weight = public_largest_weight
+        self.random_state = random_state
+        self.device = device
+        self.secure = secure
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # noqa: N803 (scikit-learn's names)
+        """Trains on features (n, p), dense or sparse, and labels (n,).
+
+        ``sample_weight`` (n,) has numbers from 0 to ``public_largest_weight``: an example adds its clipped
+        gradient times its weight. Everything is checked before anything is released.
+        """
+        self.classes_ = self._fit(X, y, sample_weight).data.classes
+        return self
+
+    def decision_function(self, X: Any) -> Any:  # noqa: N803
+        """Returns the scores, (n, classes); where there are two classes, their difference, (n,)."""
+        scores = self._scores(X)
+        return scores[:, 0] if len(self.classes_) == 2 else scores
+
+    def predict(self, X: Any) -> Any:  # noqa: N803
+        """Returns the class with the largest score, for each row of X."""
+        scores = self.decision_function(X)
+        best = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+        return self.classes_[best]
+
+    def predict_log_proba(self, X: Any) -> Any:  # noqa: N803
+        """Returns the logarithms of ``predict_proba``, finite also where those are 0 in floats."""
+        scores = self.decision_function(X)
+        if scores.ndim == 1:
+            scores = np.stack((np.zeros_like(scores), scores), axis=1)
+        return log_softmax(scores, axis=1)
+
+    def predict_proba(self, X: Any) -> Any:  # noqa: N803
+        """Returns the softmax of the scores, (n, classes)."""
+        return np.exp(self.predict_log_proba(X))
+
+    def fisher_information_loss(self, kind: InformationNorm = "spectral") -> Any:
+        """Returns an upper bound of eta for each training example's features as given to fit, in their order.
+
+        ``information_losses`` says what holds. The label is discrete, so eta says nothing about it. The
+        numbers are computed when they are asked for, from the training data. The fitted probe refers to
+        that data, but is saved without it. The numbers are sensitive.
+        """
+        training = self._kept("fisher_information_loss")
+        if training.scaling is not None:
+            raise ValueError(
+                "fisher_information_loss needs private_scaling to be False: counts of magnitudes jump where "
+                "a feature passes a power of two, which no finite eta bounds"
+            )
+        rates = attribute_rates(self.public_scale, self.public_projection, training.data.width)
+        eta = training.fisher_information_loss(torch.from_numpy(rates * UP), kind)
+        if kind == "trace" and len(rates) < self.n_features_in_:  # the mean is over what was given to fit
+            eta = eta * (len(rates) / self.n_features_in_) ** 0.5 * UP
+        return eta.numpy()
+
+    def _prepared(self, X: Any, y: Any, sample_weight: Any = None) -> "ProbeData":  # noqa: N803
+        with np.errstate(over="ignore"):  # what float32 does not hold is refused
+            X, y = _validated(self, X, y, dtype=np.float32, accept_sparse="csr")  # noqa: N806
+        check_classification_targets(y)
+        classes, codes = class_codes(y, self.public_classes)
+        if self.public_classes is None and np.issubdtype(classes.dtype, np.integer) and len(classes) > _MANY:
+            warnings.warn(
+                f"y has {len(classes)} different integers, and each is taken for a class of its own: "
+                "LinearRegression predicts numbers, and public_classes says that they are classes",
+                UserWarning,
+                stacklevel=4,
+            )
+        values, norms = self._features(X)
+        labels = torch.from_numpy(codes).to(values.device)
+        weights = example_weights(
+            sample_weight, self.class_weight, self.public_largest_weight, classes.tolist(), labels
+        )
+        return ProbeData(classes, values, labels, values.shape[1], norms, weights)
+
+    def _rule(self, mu: float, size: float, data: "ProbeData") -> "DefaultSettings":
+        counts = bool(self.fit_intercept)
+        return default_settings(mu, size, data.width, data.outputs, scaling=self._scales, counts=counts)
+
+
 @dataclass(frozen=True)
 class ProbeData:
-    """Training data of a probe: the classes in order, scaled features, and labels as places in classes."""
+    """Training data: the classes in order, features, and labels as places in classes.
+
+    Where ``classes`` is None the labels are the numbers that are to be predicted.
+    """
 
     classes: Any
     features: Tensor
@@ -384,16 +474,33 @@ class ProbeData:
     norms: Tensor | None = None  # of the rows before they were scaled to norm 1, if they were
     weights: ExampleWeights | None = None
 
-    def centred(self, center: Tensor) -> "ProbeData":
-        """Returns the same data with features shifted by the center, and every row of norm 1 again.
+    def scaled(self, center: Tensor, scale: Tensor) -> "ProbeData":
+        """Returns the same data with features shifted and divided, and no row of norm above 1.
 
-        >>> data = ProbeData([0, 1], torch.tensor([[3.0, 4.0]]), torch.tensor([0]), 2)
-        >>> data.centred(torch.tensor([3.0, 2.0])).features
-        tensor([[0., 1.]])
+        A row is also divided by the root of the number of features: its norm is then about 1.
+
+        >>> data = ProbeData([0, 1], torch.tensor([[2.0, 5.0], [9.0, 1.0]]), torch.tensor([0, 1]), 2)
+        >>> data.scaled(torch.tensor([1.0, 1.0]), torch.tensor([2.0, 8.0])).features
+        tensor([[0.3536, 0.3536],
+                [1.0000, 0.0000]])
         """
-        given, rest = self.features[:, : self.width], self.features[:, self.width :]
-        rows, norms = unit_rows(given.double() - center)
-        return replace(self, features=torch.cat((rows.to(given.dtype), rest), dim=1), norms=norms)
+        width, labels = self.width, self.labels
+        rows = (self.features.double() - center[:width]) / (scale[:width] * width**0.5)
+        short, norms = unit_rows(rows)
+        rows = torch.where((norms > 1)[:, None], short, rows).to(self.features.dtype)
+        if self.classes is None:  # a shorter row predicts a number that is smaller by the same factor
+            labels = ((labels.double() - center[-1]) / scale[-1] / norms.clamp(min=1)).to(rows.dtype)
+        return replace(self, features=rows, labels=labels)
+
+    def with_intercept(self, value: float) -> "ProbeData":
+        """Returns the same data with a feature that has this value in all rows, unless it is 0."""
+        column = self.features.new_full((len(self.features), 1), value)
+        return replace(self, features=torch.cat((self.features, column), dim=1)) if value else self
+
+    @property
+    def outputs(self) -> int:
+        """The number of scores: one for each class, or 1."""
+        return 1 if self.classes is None else len(self.classes)
 
     @property
     def largest_weight(self) -> float:
@@ -483,10 +590,7 @@ def seed_of(random_state: Any) -> int | None:
 
 @dataclass(frozen=True)
 class DefaultSettings:
-    """Settings of a probe with a target, by ``default_settings``.
-
-    ``share`` of mu^2 is spent on a private mean of the rows; 0 means that no mean is released.
-    """
+    """Settings of a model with a target, by ``default_settings``. ``share`` of mu^2 is for the scaling."""
 
     share: float
     clip: Norm
@@ -496,153 +600,119 @@ class DefaultSettings:
 
 
 def default_settings(
-    mu: float, public_size: float, features: int, classes: int, *, centred: bool, unit_rows: bool
+    mu: float, public_size: float, features: int, classes: int, *, scaling: bool, counts: bool
 ) -> DefaultSettings:
     """Returns the settings of a probe of which only a target epsilon is given, from public numbers alone.
 
-    Let mu be the Gaussian-DP parameter of the target, n the public size, and K the number of classes. Rows
-    have norm 1. The movement of a run is how far the weights would go if all clipped gradients of all its
+    Let mu be the Gaussian-DP parameter of what the target leaves for training after the ``scaling`` of
+    features and the ``counts`` of classes, n the public size, and K the number of classes. Rows have a norm
+    of about 1. The movement of a run is how far the weights would go if all clipped gradients of all its
     steps were the same vector of norm 1:
 
         movement = learning_rate * clip * steps / (1 - momentum).
 
     The noise in the score of a row then has the standard deviation movement / (mu n), whatever the clip and
-    the number of steps. The rule lets the weights go until that noise is 1.4, and no farther than is of use
-    for K classes. ``benchmarks/default_settings.py`` compares the rule with the best of a search.
-    ``centred``: features were shifted by public means. ``unit_rows``: rows have norm 1.
+    the number of steps. The rule lets the weights go until that noise is 1, and no farther than 300 K:
+    beyond, steps are so large that clipped gradients no longer balance each other, and accuracy falls.
+    ``benchmarks/default_settings.py`` compares the rule with the best of a search.
 
-    >>> rule = default_settings(0.268, 50_000, 1280, 10, centred=False, unit_rows=True)
+    >>> rule = default_settings(0.268, 50_000, 1280, 10, scaling=True, counts=True)
     >>> rule.share, rule.clip, rule.steps, rule.momentum, round(rule.movement)
-    (0.05, Norm(0.1), 32, 0.5, 18285)
+    (0.1, Norm(0.1), 32, 0.5, 3000)
     """
-    noise = math.sqrt(features) / (mu * public_size)  # norm of that of the mean, were all of mu spent on it
-    share = min(max(noise, 0.05), 0.15) if noise < 0.5 else 0.0
-    if centred:  # what is left of the mean is short, and worth little
-        share = 0.05 if noise < 0.2 else 0.0
-    if not unit_rows:  # how far one row moves the sum of the rows is not known
-        share = 0.0
-    movement = min(1.4 * math.sqrt(1 - share) * mu * public_size, 3000.0 * classes)
-    return DefaultSettings(share, Norm(0.1), 32, 0.5, movement)
-
-
-@dataclass(frozen=True)
-class PrivateMean:
-    """The mean of rows of norm 1, as it was released, and what is needed to account for it.
-
-    ``rows`` and ``theta``, their sum, are private.
-
-    >>> import torch
-    >>> rows = torch.eye(2).repeat(500, 1)
-    >>> mean = PrivateMean.released(rows, Gaussian(1.0), public_size=1000, seed=0)
-    >>> mean.center.numpy().round(2).tolist()
-    [0.5, 0.5]
-    """
-
-    center: Tensor
-    law: Gaussian
-    sensitivity: Sensitivity
-    rows: Tensor
-    theta: Tensor
-
-    @classmethod
-    def released(
-        cls, rows: Tensor, law: Gaussian, *, public_size: float, seed: int | None, secure: bool = False
-    ) -> "PrivateMean":
-        """Releases the sum of the rows (n, p) once, and shrinks their mean towards 0 as its noise deserves.
-
-        The shrinking is that of James and Stein and sees what was released alone. ``seed`` and ``secure``
-        are those of ``train_linear``.
-
-        Guarantee: one release of a sum that a record moves by at most a norm of 1: a longer row counts
-        with that norm.
-        """
-        clipped = _MEAN_CLIP(rows.double())
-        theta = clipped.sum(dim=0)
-        if secure:
-            released = law.release(theta)
-        else:
-            data = b"" if seed is None else data_digest(rows)
-            noise = run_noise(seed, data, law, _MEAN_CLIP, (public_size,))
-            released = law.sample(theta, generator=side_by_side([noise], "mean", device=theta.device))
-        length, spread = float(released.square().sum()), len(theta) * float(law.sigma) ** 2
-        kept = max(0.0, 1 - spread / length) if length > 0 else 0.0
-        sensitivity = charged_sensitivity(_MEAN_CLIP, len(rows), public_size, secure=secure)
-        return cls(kept * released / public_size, law, sensitivity, clipped, theta)
+    share = scaling_share(mu, public_size, features) if scaling else 0.0
+    left = mu * math.sqrt(1 - share - COUNTS_SHARE * counts)
+    return DefaultSettings(share, Norm(0.1), 32, 0.5, min(left * public_size, 300.0 * classes))
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """How a probe will be trained: its settings, and the law of the private mean released before, if any."""
+    """How a model will be trained: its settings, and the sums that are released before."""
 
     settings: LinearSettings
     size: float  # what the sum of gradients is divided by
     secure: bool
-    mean: Gaussian | None = None
+    sums: Mapping[str, PlannedSum]
+    intercept: float  # the feature that is the same in all rows; 0 for none
 
     def with_(self, **changes: Any) -> "_Plan":
         """Returns the plan with other settings."""
         return replace(self, settings=replace(self.settings, **changes))
 
+    def shape(self, data: ProbeData) -> torch.Size:
+        """Returns the shape of the weights."""
+        return torch.Size((data.outputs, data.width + (self.intercept != 0)))
+
+    def numbers(self, data: ProbeData) -> int:
+        """Returns how many numbers are released."""
+        return self.settings.steps * self.shape(data).numel() + sum(each.width for each in self.sums.values())
+
     def cost(self, data: ProbeData) -> PrivacyLoss:
         """Returns what every release costs, for every dataset, before any is made.
 
-        Guarantee: of the data only what ``LinearProbe._planned`` looks at counts.
+        Guarantee: of the data only what ``LinearEstimator._planned`` looks at counts.
         """
         settings, examples = self.settings, len(data.features)
         moves = charged_sensitivity(settings.clip, examples, self.size, secure=self.secure)
         account = PerInstanceAccountant(settings.mechanism, moves.times(data.largest_weight))
-        if self.mean is not None:
-            mean_moves = charged_sensitivity(_MEAN_CLIP, examples, self.size, secure=self.secure)
-            account.step_worst_case(torch.zeros(data.width), mechanism=self.mean, sensitivity=mean_moves)
-        weights = torch.zeros(()).expand(len(data.classes), data.features.shape[1])
-        account.step_worst_case(weights, count=settings.steps)
-        return account.privacy_loss().drawn_securely(account.steps * weights.numel() * self.secure)
+        for planned in self.sums.values():
+            own = charged_sensitivity(planned.clip, examples, self.size, secure=self.secure)
+            account.step_worst_case(torch.zeros(planned.width), mechanism=planned.law, sensitivity=own)
+        account.step_worst_case(torch.zeros(()).expand(self.shape(data)), count=settings.steps)
+        return account.privacy_loss().drawn_securely(self.numbers(data) * self.secure)
 
 
 @dataclass(frozen=True)
 class _Training:
-    """The training of one probe, with its data: all of it is private.
+    """The training of one model, with its data: all of it is private, but for the scaling.
 
-    ``given`` is the data before it was centred by the private mean. Accounts are made from this when they are
-    asked for, so that fitting costs no more than training.
+    Accounts are made from this when they are asked for, so that fitting costs no more than training.
     """
 
-    given: ProbeData
     data: ProbeData
     clip: Clip
     run: LinearRun
-    mean: PrivateMean | None
+    sums: Mapping[str, ReleasedSum]
+    scaling: tuple[Tensor, Tensor] | None
 
     @classmethod
     def of(cls, given: ProbeData, plan: _Plan) -> "_Training":
         """Makes every release of the plan."""
-        data, mean = given, None
         settings: dict[str, Any] = {"public_size": plan.size, "secure": plan.secure}
-        if plan.mean is not None:
-            rows = given.features[:, : given.width]
-            mean = PrivateMean.released(rows, plan.mean, seed=plan.settings.seed, **settings)
-            data = given.centred(mean.center)
+        seed, data, scaling, start = plan.settings.seed, given, None, None
+        own = () if given.weights is None else (given.weights.values,)
+        digest = b"" if seed is None else data_digest(given.features, given.labels, *own)
+        sums = PrivateSums(plan.sums, len(given.features), seed=seed, data=digest, **settings)
+        if "magnitudes" in plan.sums:
+            rows = given.features
+            if given.classes is None:
+                rows = torch.cat((rows, given.labels[:, None].to(rows.dtype)), dim=1)
+            scaling = private_scaling(rows, sums)
+            data = given.scaled(*scaling)
+        data = data.with_intercept(plan.intercept)
+        if "classes" in plan.sums:
+            start = torch.zeros(plan.shape(given), dtype=torch.float64)
+            start[:, -1] = private_log_shares(given.labels, given.outputs, *own, sums=sums) / plan.intercept
         run = train_linear(
-            *(data.features, data.labels, len(data.classes)),
-            **{**vars(plan.settings), **settings, "example_weights": data.weights},
+            *(data.features, data.labels, data.outputs),
+            **{**vars(plan.settings), **settings, "example_weights": data.weights, "start": start},
         )
-        return cls(given, data, plan.settings.clip, run, mean)
+        return cls(data, plan.settings.clip, run, sums.released, scaling)
 
     def account(self) -> PerInstanceAccountant:
         """Returns the account of every release."""
-        run, mean = self.run, self.mean
-        account = PerInstanceAccountant(run.mechanism, run.sensitivity)
-        if mean is not None:
-            account.step(mean.theta, mechanism=mean.law, sensitivity=mean.sensitivity)
-        for step in run.trajectory:
+        account = PerInstanceAccountant(self.run.mechanism, self.run.sensitivity)
+        for each in self.sums.values():
+            account.step(each.theta, mechanism=each.law, sensitivity=each.sensitivity)
+        for step in self.run.trajectory:
             account.step(step.theta)
         return account
 
     def example_epsilons(self, delta: float, kind: EpsilonKind) -> Tensor:
         """Returns each example's own epsilon, in the order of fit."""
         examples = ExampleAccountant(self.run.mechanism)
-        if self.mean is not None:
-            examples.step(self.mean.theta, self.mean.rows, mechanism=self.mean.law)
+        for each in self.sums.values():
+            examples.step(each.theta, each.parts(), mechanism=each.law)
         for step in self.run.trajectory:
             gradients = clipped_gradients(step.weights, self._features, self.data.labels, self.clip)
             if self.data.weights is not None:
@@ -655,11 +725,11 @@ class _Training:
 
         ``rates`` say how fast each feature moves with what was given to fit. Dividing a row by its norm N
         moves no row by more than 1 / N times what it was moved by, so that eta is at most 1 / N times that of
-        the scaled row.
+        the scaled row. Counts of classes say nothing about features.
         """
-        plain, run = self.data.norms is None, self.run
+        norms, run = self.data.norms, self.run
         attributes = self._features.new_zeros(self._features.shape[1], dtype=torch.float64)
-        attributes[: len(rates)] = rates if plain else 1.0  # an intercept does not move
+        attributes[: len(rates)] = rates if norms is None else 1.0  # an intercept does not move
         eta = information_losses(
             *(run.mechanism, run.trajectory, self._features, self.data.labels, self.clip),
             attributes,
@@ -667,12 +737,9 @@ class _Training:
         ).cpu()
         if self.data.weights is not None:  # the derivative of what an example adds has its weight as a factor
             eta = eta * self.data.weights.values.cpu() * UP
-        for data in (self.data,) if self.mean is None else (self.data, self.given):
-            if data.norms is not None:
-                eta = torch.where(data.norms > 0, eta / data.norms.cpu(), torch.inf) * UP
-            if self.mean is not None and data is self.data:  # the mean saw the rows before it
-                eta = (eta.square() + float(self.mean.law.sigma) ** -2).sqrt() * UP
-        return eta if plain else eta * float(rates.max()) * UP
+        if norms is None:
+            return eta
+        return torch.where(norms > 0, eta / norms.cpu(), torch.inf) * UP * float(rates.max()) * UP
 
     @property
     def _features(self) -> Tensor:

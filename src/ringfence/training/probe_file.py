@@ -111,7 +111,7 @@ def probe_report(
         "training_steps": probe.steps_,
         "momentum": probe.momentum_,
         "unit_rows": probe.unit_rows_,
-        "private_mean": probe.mean_ is not None,
+        "private_scaling": probe.center_ is not None,
         "target_epsilon": probe.target_epsilon,
         "fit_intercept": probe.fit_intercept,
         "public_size": probe.public_size,
@@ -133,23 +133,18 @@ def probe_report(
 def save_probe(probe: "LinearProbe", path: Path) -> None:
     """Writes the weights as .safetensors, with the classes in its metadata, and nothing else about the data.
 
-    The scores of the classes are coefficients (x - center) / scale + intercepts. Where there was a
-    projection, its arrays are there too, and components (x - mean) takes the place of x. Where the metadata
-    has unit_rows, (x - center) / scale is divided by its norm; where there is a private_mean, that is then
-    subtracted, and the rest is divided by its norm again.
+    The scores of the classes are coefficients x + intercepts; of two classes there is one score, above 0 for
+    the second. Where the metadata has unit_rows, x is (x - center) / scale divided by its norm, and where
+    there was a projection too, components (x - mean) takes the place of x before that.
     """
-    projection = probe.public_projection
-    arrays = {
-        "coefficients": probe.coef_,
-        "intercepts": probe.intercept_,
-        "center": np.asarray(probe.public_center, dtype=np.float64),
-        "scale": np.asarray(probe.public_scale, dtype=np.float64),
-        **({} if projection is None else PublicProjection.from_argument(projection).arrays),
-        **({} if probe.mean_ is None else {"private_mean": probe.mean_}),
-    }
+    arrays = {"coefficients": probe.coef_, "intercepts": probe.intercept_}
     metadata = {"classes": json.dumps(probe.classes_.tolist())}
     if probe.unit_rows_:
         metadata["unit_rows"] = "true"
+        arrays["center"] = np.asarray(probe.public_center, dtype=np.float64)
+        arrays["scale"] = np.asarray(probe.public_scale, dtype=np.float64)
+        if probe.public_projection is not None:
+            arrays |= PublicProjection.from_argument(probe.public_projection).arrays
     path.parent.mkdir(parents=True, exist_ok=True)
     # in C order, because safetensors writes memory as it lies
     tensors = {name: np.ascontiguousarray(values) for name, values in arrays.items()}

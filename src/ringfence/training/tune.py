@@ -29,7 +29,7 @@ from ringfence.training.target import Target
 _TUNED = ("clip", "learning_rate", "steps", "momentum")
 # LinearProbe's arguments that all runs share, besides those of _TUNED that are not in the grid.
 _SHARED = (
-    *("fit_intercept", "public_center", "public_scale", "unit_rows", "public_projection"),
+    *("fit_intercept", "private_scaling", "public_center", "public_scale", "unit_rows", "public_projection"),
     *("public_size", "public_classes", "device"),
 )
 _VALID: dict[str, Any] = {"clip": Norm(1.0), "learning_rate": 1.0, "steps": 1}

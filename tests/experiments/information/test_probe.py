@@ -64,7 +64,9 @@ def test_a_probe_row_is_that_of_the_public_probe(data, rows, name, monkeypatch):
     scores = []
     for seed in SETTINGS.grid.seeds:
         training = linear_settings(setting, seed)
-        probe = LinearProbe(training.mechanism, training.clip, training.learning_rate, training.steps)
+        probe = LinearProbe(
+            *(training.mechanism, training.clip, training.learning_rate, training.steps), fit_intercept=False
+        )
         own = training.seed  # the very noise
         monkeypatch.setattr("ringfence.training.probe.seed_of", lambda _, own=own: own)
         probe.fit(data.train[0].numpy(), data.train[1].numpy())

@@ -112,7 +112,9 @@ def test_a_job_is_what_the_probe_says(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = [JOBS[0], JOBS[-1], JOBS[16]]
     for job, row in zip(jobs, measure(data, jobs, 1e-5), strict=True):
         setting, seed = job
-        probe = rf.LinearProbe(setting.law, setting.clip, setting.learning_rate, setting.steps)
+        probe = rf.LinearProbe(
+            *(setting.law, setting.clip, setting.learning_rate, setting.steps), fit_intercept=False
+        )
         own = linear_settings(setting, seed).seed  # longer than a random_state may be
         monkeypatch.setattr("ringfence.training.probe.seed_of", lambda _, own=own: own)
         probe.fit(data.train[0].numpy(), data.train[1].numpy())

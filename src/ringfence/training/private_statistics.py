@@ -1,0 +1,231 @@
+"""Private statistics for a linear model: where features lie, how far they spread, and counts of classes.
+
+Each is a sum over examples plus Gaussian noise, released before training. What a feature is shifted and
+divided by is computed from what was released alone.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from ringfence.accounting.sensitivity import Sensitivity
+from ringfence.mechanisms.gaussian import Gaussian
+from ringfence.noise import side_by_side
+from ringfence.numerics.rounding import UP
+from ringfence.training.clipping import Norm
+from ringfence.training.linear import charged_sensitivity, run_noise
+
+_OCTAVES = 30  # magnitudes are told apart from 2^-30 to 2^30; others count with the ends
+_BINS = 2 * _OCTAVES + 1
+_LONG = 0.05  # the share of the entries of all features that may be above the scale of those in doubt
+_ROUNDS = 2
+_TYPICAL = 0.45  # norm of the features and their squares, over sqrt(p), beyond which a row is scaled down
+COUNTS_SHARE = 0.03
+_LEAST_VARIANCE = 0.0025  # by more than its root no round divides a scale
+_ENTRIES = 1 << 22  # how many numbers are held at once
+
+
+@dataclass(frozen=True)
+class PlannedSum:
+    """A sum that will be released once: how many numbers it has, how far a record moves it, and the noise."""
+
+    width: int
+    clip: Norm
+    law: Gaussian
+
+    @classmethod
+    def of(cls, width: int, norm: float, mu: float) -> "PlannedSum":
+        """Returns a sum that a record moves by at most this norm, with the noise that makes it mu-GDP."""
+        return cls(width, Norm(norm), Gaussian(norm / mu))
+
+
+def planned_sums(
+    mu: float, share: float, features: int, classes: int, largest_weight: float
+) -> dict[str, PlannedSum]:
+    """Returns the sums that will be released, by name, in their order.
+
+    ``share`` of mu^2 is spent on the scaling of so many features, half of it on their magnitudes, and
+    COUNTS_SHARE on the counts of so many classes; where a number is 0 nothing is.
+
+    >>> sums = planned_sums(1.0, 0.2, features=4, classes=2, largest_weight=1.0)
+    >>> [(name, each.width) for name, each in sums.items()]
+    [('magnitudes', 244), ('moments 1', 8), ('moments 2', 8), ('classes', 2)]
+    >>> round(sum((each.clip.norm / float(each.law.sigma)) ** 2 for each in sums.values()), 3)
+    0.23
+    """
+    sums, root = {}, math.sqrt(features) * UP
+    if share > 0:
+        sums["magnitudes"] = PlannedSum.of(_BINS * features, root, mu * math.sqrt(share / 2))
+        for number in range(1, _ROUNDS + 1):
+            own = mu * math.sqrt(share / 2 / _ROUNDS)
+            sums[f"moments {number}"] = PlannedSum.of(2 * features, _TYPICAL * root, own)
+    if classes:
+        sums["classes"] = PlannedSum.of(classes, largest_weight, mu * math.sqrt(COUNTS_SHARE))
+    return sums
+
+
+def scaling_share(mu: float, public_size: float, features: int) -> float:
+    """Returns the share of mu^2 for the scaling: from a tenth to 35 %, and more where there is more noise.
+
+    >>> [scaling_share(mu, 1000, 100) for mu in (0.1, 0.5, 2.0)]
+    [0.35, 0.2, 0.1]
+    """
+    return min(max(10 * math.sqrt(features) / (mu * public_size), 0.1), 0.35)
+
+
+@dataclass(frozen=True)
+class ReleasedSum:
+    """A sum that was released, and what is needed to account for it; ``theta`` and ``parts`` are private.
+
+    ``parts()`` yields what each example added, (m, width), some examples at a time.
+    """
+
+    law: Gaussian
+    sensitivity: Sensitivity
+    theta: Tensor
+    parts: Callable[[], Iterable[Tensor]]
+
+
+@dataclass(frozen=True)
+class PrivateSums:
+    """Releases the planned sums of a run, each once, and keeps what their account needs.
+
+    ``data`` is the digest of the data, to which the noise of a ``seed`` belongs.
+
+    Guarantee: a sum is released with the law and the sensitivity that were planned for it, with noise of its
+    own, and cannot be released twice.
+    """
+
+    plan: Mapping[str, PlannedSum]
+    examples: int
+    public_size: float
+    seed: int | None
+    data: bytes
+    secure: bool
+    released: dict[str, ReleasedSum] = field(default_factory=dict)
+
+    def release(self, name: str, theta: Tensor, parts: Callable[[], Iterable[Tensor]]) -> Tensor:
+        """Returns the sum with noise."""
+        planned = self.plan[name]
+        if name in self.released:
+            raise ValueError(f"{name} must be released once")
+        moves = charged_sensitivity(planned.clip, self.examples, self.public_size, secure=self.secure)
+        self.released[name] = ReleasedSum(planned.law, moves, theta, parts)
+        if self.secure:
+            return planned.law.release(theta)
+        noise = run_noise(self.seed, self.data, planned.law, planned.clip, (self.public_size,))
+        return planned.law.sample(theta, generator=side_by_side([noise], name, device=theta.device))
+
+
+def _chunks(rows: Tensor, width: int) -> Iterator[Tensor]:
+    """Yields the rows in float64, so many at a time that ``width`` numbers for each can be held."""
+    for some in rows.split(max(1, _ENTRIES // width)):
+        yield some.double()
+
+
+def private_scaling(rows: Tensor, sums: PrivateSums) -> tuple[Tensor, Tensor]:
+    """Returns (center, scale) of the features of rows (n, p): about their means and standard deviations.
+
+    First the numbers of rows whose entry is in [2^(k-1), 2^k), for each feature and k: a record adds at most
+    one to one count of each feature. A feature gets the magnitude of most of its entries where the noise
+    leaves no doubt, and otherwise that of the largest entries of all features: a feature that is thought
+    to be larger than it is says little, and one that is thought to be smaller drowns the others. Then,
+    twice, the sums of z = (x - center) / scale, held in [-1, 1], and of z^2. Means are shrunk towards 0 and
+    variances towards their mean as their noise deserves (James and Stein), and no variance is taken to be
+    below its noise.
+
+    Guarantee: the result depends on the rows through released sums only.
+
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> rows = torch.randn(20_000, 3, generator=generator) * torch.tensor([1e-3, 1.0, 50.0])
+    >>> plan = planned_sums(2.0, 0.2, 3, 0, 1.0)
+    >>> sums = PrivateSums(plan, 20_000, 2e4, 0, b"", False)
+    >>> center, scale = private_scaling(rows + 30 * rows.std(0), sums)
+    >>> ((center / rows.std(0)).round().tolist(), (scale / rows.std(0)).round().tolist())
+    ([30.0, 30.0, 30.0], [1.0, 1.0, 1.0])
+    """
+    size, width = sums.public_size, rows.shape[1]
+    bins = _BINS * width
+
+    def places(some: Tensor) -> Tensor:
+        octave = torch.frexp(some).exponent.long().clamp(-_OCTAVES, _OCTAVES) + _OCTAVES
+        return octave + _BINS * torch.arange(width, device=rows.device)
+
+    def one_hot() -> Iterator[Tensor]:
+        for some in _chunks(rows, bins):
+            yield some.new_zeros(len(some), bins).scatter_(1, places(some), (some != 0).double())
+
+    counts = rows.new_zeros(bins, dtype=torch.float64)
+    for some in _chunks(rows, width):
+        counts += torch.bincount(places(some)[some != 0], minlength=bins)
+    found = sums.release("magnitudes", counts, one_hot).view(width, _BINS) / size
+    noise = float(sums.plan["magnitudes"].law.sigma) / size
+    above = found.mean(dim=0).flip(0).cumsum(0).flip(0)
+    summed = torch.arange(_BINS, 0, -1, device=rows.device)
+    clear = above > _LONG * above[0].clamp(min=0) + 4 * noise * (summed / width).sqrt()
+    padded = torch.nn.functional.pad(found, (1, 1))
+    found, noise = padded[:, :-2] + padded[:, 1:-1] + padded[:, 2:], noise * math.sqrt(3)
+    octaves = torch.arange(-_OCTAVES, _OCTAVES + 1, device=rows.device)
+    best, place = found.max(dim=1)
+    common = int(found.mean(dim=0).argmax()) + 1  # above the magnitude of most entries
+    common = max(common, int(clear.nonzero().max()) if clear.any() else 0)
+    doubt = noise * (1 + math.sqrt(2 * math.log(bins)))  # the largest of so many normal numbers, and a bit
+    scale = torch.exp2(octaves[torch.where(best > doubt, place + 1, common).clamp(max=_BINS - 1)].double())
+
+    center = torch.zeros_like(scale)
+    for number in range(1, _ROUNDS + 1):
+        planned = sums.plan[f"moments {number}"]
+
+        def moments(c: Tensor = center, s: Tensor = scale, clip: Norm = planned.clip) -> Iterator[Tensor]:
+            for some in _chunks(rows, 2 * width):
+                z = ((some - c) / s).clamp(-1, 1)
+                yield clip(torch.cat((z, z.square()), dim=1))
+
+        theta = torch.zeros(2 * width, dtype=torch.float64, device=rows.device)
+        for some in moments():
+            theta += some.sum(dim=0)
+        mean, square = (sums.release(f"moments {number}", theta, moments) / size).split(width)
+        noise = float(planned.law.sigma) / size
+        mean = mean * _kept(width * noise**2, mean)
+        variance = square - mean.square()
+        level = variance.mean().clamp(min=0)
+        variance = level + (variance - level) * _kept(width * noise**2, variance - level)
+        variance = variance.clamp(min=min(max(noise, _LEAST_VARIANCE), 1.0), max=1)
+        center = center + scale * mean
+        scale = scale * variance.sqrt() * (2 if number < _ROUNDS else 1)
+    return center, scale
+
+
+def _kept(noise: float, found: Tensor) -> float:
+    """Returns what James and Stein leave of a vector whose noise has this expected squared norm."""
+    square = float(found.square().sum())
+    return max(0.0, 1 - noise / square) if square > 0 else 0.0
+
+
+def private_log_shares(
+    labels: Tensor, classes: int, weights: Tensor | None = None, *, sums: PrivateSums
+) -> Tensor:
+    """Returns the logarithms of the classes' shares of all examples (of all weight), from noisy counts.
+
+    The counts are shrunk towards each other as their noise deserves, and no class is taken to have fewer
+    examples than the noise has standard deviations.
+
+    >>> sums = PrivateSums(planned_sums(1.0, 0.0, 0, 2, 1.0), 1000, 1e3, 0, b"", False)
+    >>> private_log_shares(torch.tensor([0] * 900 + [1] * 100), 2, sums=sums).exp().round(decimals=1).tolist()
+    [0.9, 0.1]
+    """
+    own = torch.ones(len(labels), dtype=torch.float64, device=labels.device) if weights is None else weights
+
+    def one_hot() -> Iterator[Tensor]:
+        length = max(1, _ENTRIES // classes)
+        for some, theirs in zip(labels.split(length), own.split(length), strict=True):
+            yield torch.nn.functional.one_hot(some, classes) * theirs[:, None]
+
+    theta = torch.bincount(labels, own, minlength=classes).double()
+    counts, noise = sums.release("classes", theta, one_hot), float(sums.plan["classes"].law.sigma)
+    apart = counts - counts.mean()
+    counts = (counts.mean() + apart * _kept((classes - 1) * noise**2, apart)).clamp(min=max(noise, 1.0))
+    return torch.log(counts / counts.sum())

@@ -1,0 +1,99 @@
+"""Linear regression on fixed features, trained privately."""
+
+import math
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.base import RegressorMixin
+
+from ringfence.mechanisms.base import Mechanism
+from ringfence.training.clipping import Clip, Norm
+from ringfence.training.private_statistics import scaling_share
+from ringfence.training.probe import DefaultSettings, LinearEstimator, ProbeData, _validated
+
+
+class LinearRegression(RegressorMixin, LinearEstimator):  # type: ignore[misc]
+    """Least squares by full-batch private gradient descent: what ``LinearProbe`` does, for numbers.
+
+    Features and the numbers that are to be predicted are shifted and divided by private statistics, unless
+    ``private_scaling`` is False: then what is given should already be of about norm 1 in each row. At every
+    step each example's gradient of half its squared error is clipped, so that errors far from 0 count with a
+    bounded weight. Arguments and fitted attributes are those of ``LinearProbe``; ``coef_`` is (features,).
+
+    Guarantee: that of ``LinearProbe``; a record is a row of features with its number.
+
+    >>> rng = np.random.default_rng(0)
+    >>> features = rng.normal(size=(5000, 3)) * [1.0, 100.0, 0.01] + 7.0
+    >>> numbers = features @ [2.0, 0.01, 50.0] + rng.normal(size=5000)
+    >>> model = LinearRegression(target_epsilon=1.0, target_delta=1e-5, random_state=0).fit(features, numbers)
+    >>> round(model.score(features, numbers), 1), round(model.guarantee(delta=1e-5).epsilon, 2)
+    (0.8, 1.0)
+    """
+
+    secure = False  # the rounding of squared errors is not charged
+    public_classes = None
+
+    def __init__(
+        self,
+        mechanism: Mechanism | str | None = None,
+        clip: float | Clip | None = None,
+        learning_rate: float | None = None,
+        steps: int | None = None,
+        *,
+        momentum: float | None = None,
+        target_epsilon: float | None = None,
+        target_delta: float | None = None,
+        fit_intercept: bool = True,
+        private_scaling: bool | None = None,
+        public_center: Any = 0.0,
+        public_scale: Any = 1.0,
+        unit_rows: bool | None = None,
+        public_projection: Any = None,
+        public_size: float | None = None,
+        random_state: Any = None,
+        device: str = "cpu",
+    ) -> None:
+        self.mechanism = mechanism
+        self.clip = clip
+        self.learning_rate = learning_rate
+        self.steps = steps
+        self.momentum = momentum
+        self.target_epsilon = target_epsilon
+        self.target_delta = target_delta
+        self.fit_intercept = fit_intercept
+        self.private_scaling = private_scaling
+        self.public_center = public_center
+        self.public_scale = public_scale
+        self.unit_rows = unit_rows
+        self.public_projection = public_projection
+        self.public_size = public_size
+        self.random_state = random_state
+        self.device = device
+
+    def fit(self, X: Any, y: Any) -> Self:  # noqa: N803 (scikit-learn's names)
+        """Trains on features (n, p), dense or sparse, and numbers (n,)."""
+        self._fit(X, y)
+        slopes, (shift,) = self.coef_[0], self.intercept_
+        self.coef_: Any = slopes
+        self.intercept_: Any = float(shift)
+        return self
+
+    def predict(self, X: Any) -> Any:  # noqa: N803
+        """Returns the predicted number for each row of X."""
+        return self._scores(X)
+
+    def _prepared(self, X: Any, y: Any, sample_weight: Any = None) -> ProbeData:  # noqa: N803
+        with np.errstate(over="ignore"):  # what float32 does not hold is refused
+            X, y = _validated(self, X, y, dtype=np.float32, accept_sparse="csr", y_numeric=True)  # noqa: N806
+        values, norms = self._features(X)
+        numbers = torch.from_numpy(np.asarray(y, dtype=np.float32)).to(values.device)
+        return ProbeData(None, values, numbers, values.shape[1], norms)
+
+    def _rule(self, mu: float, size: float, data: ProbeData) -> DefaultSettings:
+        """Returns settings for squared errors, whose slopes do not fade as those of a softmax do.
+
+        They go a quarter as far as those of ``default_settings``, and stop where steps would overshoot.
+        """
+        share = scaling_share(mu, size, data.width + 1) if self._scales else 0.0
+        return DefaultSettings(share, Norm(0.2), 32, 0.5, min(math.sqrt(1 - share) * mu * size / 4, 60.0))

@@ -1,0 +1,138 @@
+"""Sums released before training: what a record moves, by brute force, and what is made of them."""
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import ringfence as rf
+from ringfence.mechanisms.secure import SecureRelease
+from ringfence.training.private_statistics import (
+    PrivateSums,
+    planned_sums,
+    private_log_shares,
+    private_scaling,
+)
+
+# every row of small data: zeros, ends of magnitudes, numbers beyond all magnitudes, ordinary ones
+ENTRIES = (0.0, 1.0, -0.75, 1e-30, 3e10, -2.5)
+ROWS = torch.tensor(list(itertools.product(ENTRIES, repeat=2)))
+
+
+def sums(features: int = 2, classes: int = 0, mu: float = 2.0, **changes: Any) -> PrivateSums:
+    plan = planned_sums(mu, 0.3 if features else 0.0, features, classes, changes.pop("largest", 1.0))
+    settings = {"examples": 36, "public_size": 36.0, "seed": 0, "data": b"", "secure": False, **changes}
+    return PrivateSums(plan, **settings)
+
+
+def released(rows: Tensor, **changes: Any) -> PrivateSums:
+    result = sums(rows.shape[1], **changes)
+    private_scaling(rows, result)
+    return result
+
+
+def test_one_record_moves_no_sum_by_more_than_is_charged() -> None:
+    """Neighbours by brute force, with the scaling that both have released: what adaptive composition asks."""
+    whole = released(ROWS)
+    for name in ("magnitudes", "moments 1", "moments 2"):
+        each = whole.released[name]
+        parts = torch.cat(list(each.parts()))
+        assert torch.allclose(parts.sum(dim=0), each.theta)
+        moved = torch.linalg.vector_norm(parts, dim=1)
+        assert float(moved.max()) <= each.sensitivity.norm  # type: ignore[operator]
+        assert float(moved.max()) > 0.99 * each.sensitivity.norm  # type: ignore[operator]
+        assert whole.plan[name].width == each.theta.numel()
+    for place in range(len(ROWS)):  # the first sum of the neighbour itself
+        without = released(torch.cat((ROWS[:place], ROWS[place + 1 :]))).released["magnitudes"]
+        moved = (whole.released["magnitudes"].theta - without.theta).norm()
+        assert float(moved) <= without.sensitivity.norm  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("weights", [None, torch.tensor([0.5, 3.0, 1.0, 2.0]).double()])
+def test_one_record_moves_the_counts_of_classes_by_its_weight(weights: Tensor | None) -> None:
+    labels = torch.tensor([0, 2, 2, 1])
+    own = sums(0, classes=3, largest=3.0)
+    private_log_shares(labels, 3, weights, sums=own)
+    each = own.released["classes"]
+    parts = torch.cat(list(each.parts()))
+    expected = torch.eye(3).double()[labels] * (1.0 if weights is None else weights[:, None])
+    assert torch.equal(parts, expected)
+    assert torch.equal(each.theta, expected.sum(dim=0))
+    assert each.sensitivity == rf.Sensitivity(norm=3.0)
+    assert float(parts.norm(dim=1).max()) <= 3.0
+
+
+def test_all_sums_together_cost_their_share_of_mu() -> None:
+    plan = planned_sums(0.7, 0.2, 5, 4, 2.0)
+    spent = sum((each.clip.norm / float(each.law.sigma)) ** 2 for each in plan.values())
+    assert spent == pytest.approx(0.7**2 * 0.23)
+    assert planned_sums(0.7, 0.0, 5, 0, 1.0) == {}
+
+
+def test_the_noise_is_the_laws_and_belongs_to_seed_data_and_sum() -> None:
+    def noise(name: str = "moments 1", **changes: Any) -> Tensor:
+        own = sums(100, mu=1e-3, **changes)
+        return own.release(name, torch.zeros(200).double(), list)
+
+    law = sums(100, mu=1e-3).plan["moments 1"].law
+    assert float(noise().std()) == pytest.approx(float(law.sigma), rel=0.2)
+    assert torch.equal(noise(), noise())
+    for other in (noise("moments 2"), noise(seed=1), noise(data=b"other"), noise(seed=None)):
+        assert abs(float(torch.corrcoef(torch.stack((noise(), other)))[0, 1])) < 0.3
+
+
+def test_a_sum_is_released_once() -> None:
+    own = sums()
+    own.release("moments 1", torch.zeros(4).double(), list)
+    with pytest.raises(ValueError, match="moments 1 must be released once"):
+        own.release("moments 1", torch.zeros(4).double(), list)
+
+
+def test_secure_sums_lie_on_a_grid_and_are_charged_for_rounding() -> None:
+
+    def secure_counts() -> Iterator[PrivateSums]:
+        for _ in range(2):
+            yield sums(0, classes=9, seed=None, secure=True)
+
+    one = released(ROWS, seed=None, secure=True)
+    for name, each in one.released.items():
+        assert 1 < each.sensitivity.norm / one.plan[name].clip.norm < 1 + 1e-5  # type: ignore[operator]
+    drawn = [each.release("classes", torch.zeros(9).double(), list) for each in secure_counts()]
+    step = float(SecureRelease(next(secure_counts()).plan["classes"].law).step)
+    assert not torch.equal(*drawn)
+    assert bool((drawn[0] / step == (drawn[0] / step).round()).all())
+
+
+def test_the_result_is_about_means_and_deviations_whatever_the_units() -> None:
+    generator = torch.Generator().manual_seed(0)
+    plain = torch.randn(5000, 6, generator=generator).double()
+    for shift, unit in ((0.0, 1.0), (10.0, 1e-4), (-300.0, 1e4)):
+        factors = unit * 3.0 ** torch.arange(6).double()
+        rows = (plain + shift) * factors
+        center, scale = private_scaling(rows, sums(6, mu=3.0, examples=5000, public_size=5000.0))
+        assert float(((center - rows.mean(0)) / rows.std(0)).abs().max()) < 0.2 * max(1, abs(shift) / 30)
+        if abs(shift) < 100:  # two rounds do not find a spread 300 times smaller than its place
+            assert float((scale / rows.std(0)).log2().abs().max()) < 0.6
+
+
+def test_where_all_is_noise_all_features_get_the_scale_that_is_common() -> None:
+    rows = torch.randn(400, 50, generator=torch.Generator().manual_seed(1)).double() * 7
+    scales = [
+        private_scaling(rows, sums(50, mu=0.3, examples=400, public_size=400.0, seed=s))[1] for s in (1, 2)
+    ]
+    for scale in scales:
+        assert float(scale.max() / scale.min()) < 4
+        assert 7 / 4 < float(scale.median()) < 7 * 4
+
+
+def test_shares_are_right_where_noise_is_small_and_even_where_it_is_large() -> None:
+    labels = torch.tensor([0] * 970 + [1] * 30)
+    shares = [
+        private_log_shares(labels, 2, sums=sums(0, classes=2, mu=mu, seed=3)).exp() for mu in (5.0, 1e-4)
+    ]
+    assert float(shares[0][1]) == pytest.approx(0.03, abs=0.01)
+    assert float(shares[1].min()) > 0.2
+    assert all(float(share.sum()) == pytest.approx(1.0) for share in shares)
