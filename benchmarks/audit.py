@@ -22,6 +22,7 @@ from ringfence.accounting.conversion import gaussian_epsilon
 
 SIGNIFICANCE, CLAIMS, DELTA = 0.05, 500, 1e-5  # claims of each kind
 RATE, STEPS, CANARIES = 0.5, 20, 5000
+SEEDS = range(101, 121)  # the setting above was chosen on others
 
 
 def sampled_epsilon(rate: float, mu: float, delta: float) -> float:
@@ -135,7 +136,7 @@ def training() -> None:
         claims: list[float] = []
         found = [
             rf.audit_training(network, train, data, delta=DELTA, canaries=CANARIES, seed=seed)
-            for seed in range(5)
+            for seed in SEEDS
         ]
         for what, bounds in (
             ("(epsilon, delta)", [one.epsilon_lower_bound for one in found]),

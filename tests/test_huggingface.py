@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+import ringfence as rf
 from ringfence.files.journal import Journal
 from tests import tiny_bert
 
@@ -175,6 +176,11 @@ def test_what_cannot_be_trained_so_is_refused(tmp_path: Path) -> None:
         trainer(tmp_path, tiny_bert.engine(sampling="full")).train()
     with pytest.raises(ValueError, match="loss_reduction must be 'mean', got 'sum'"):
         trainer(tmp_path, tiny_bert.engine(loss_reduction="sum"))
+    secure = rf.PrivacyEngine(
+        rf.Gaussian(1.0), rf.Norm(1.0), secure=True, public_size=24, loss=lambda *_: None
+    )
+    with pytest.raises(ValueError, match="must not be secure in a Trainer, whose loss is a mean"):
+        trainer(tmp_path, secure)
 
 
 def test_a_loss_over_tokens_has_to_be_given() -> None:

@@ -193,6 +193,19 @@ def test_a_backbone_and_a_head_in_two_attributes(tmp_path: Path) -> None:
     assert private.engine.steps == tiny_bert.STEPS
 
 
+def test_a_compiled_network_and_a_call_of_forward(tmp_path: Path) -> None:
+    class Forward(modules()["halves"]):  # type: ignore[misc]
+        def training_step(self, batch: dict[str, Tensor], number: int) -> Tensor:
+            labels = batch.pop("labels")
+            return nn.functional.cross_entropy(self.forward(**batch), labels)
+
+    compiled, called = modules()["classifier"](), Forward()
+    compiled.network = torch.compile(compiled.network)
+    for module, expected in ((compiled, tiny_bert.by_hand()), (called, by_loop(Forward()))):
+        fitted(module, private_callback(tiny_bert.engine()), tmp_path, enable_checkpointing=False)
+        torch.testing.assert_close(tiny_bert.trained(module), expected, rtol=1e-6, atol=1e-7)
+
+
 def test_half_precision_takes_the_fused_pass(tmp_path: Path) -> None:
     module, private = modules()["classifier"](), private_callback(tiny_bert.engine())
     fitted(module, private, tmp_path, precision="bf16-mixed", enable_checkpointing=False)

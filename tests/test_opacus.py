@@ -167,6 +167,17 @@ def test_runs_without_an_account_are_refused(options: dict[str, Any], match: str
         convert(engine, model, optimizer, loader)
 
 
+def test_a_run_in_secure_mode_takes_its_loss_along() -> None:
+    theirs, model, optimizer, loader = made_private(network(), batch_size=16)
+    theirs.secure_mode = True  # which Opacus grants where torchcsprng is installed
+    with pytest.raises(ValueError, match="a secure run needs loss"):
+        convert(theirs, model, optimizer, loader)
+    engine, model, optimizer, private = convert(theirs, model, optimizer, loader, loss=nn.CrossEntropyLoss())
+    trained(private, model, optimizer, epochs=1)
+    assert engine.secure
+    assert engine.account.steps == 3
+
+
 def test_objects_that_opacus_did_not_make_are_refused() -> None:
     engine, model, optimizer, loader = made_private(network())
     for wrong, name in (

@@ -1,4 +1,4 @@
-"""The paper's account of bounded noise as printed: one direction, one sign (docs/errata.md, A7)."""
+"""The paper's account of bounded noise as printed: one direction, one sign (docs/errata.md, A7 and A8)."""
 
 import numpy as np
 import torch

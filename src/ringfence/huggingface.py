@@ -64,6 +64,11 @@ class PrivateTraining(_Trainer):
             raise TypeError(f"engine must be a ringfence.PrivacyEngine, got {type(engine).__name__}")
         if engine.loss_reduction != "mean":
             raise ValueError(f"the engine's loss_reduction must be 'mean', got {engine.loss_reduction!r}")
+        if engine.secure:
+            raise ValueError(
+                "the engine must not be secure in a Trainer, whose loss is a mean: its rounding tells how "
+                "many examples a batch has. Write a loop of your own, with loss or loss_reduction='sum'"
+            )
         self.engine = engine
         self.delta = checks.probability("delta", delta)
         self.target_epsilon = target_epsilon
@@ -82,7 +87,8 @@ class PrivateTraining(_Trainer):
         if self._private is not None:
             raise ValueError("this trainer has trained: make another engine and another trainer")
         if resume_from_checkpoint is True:
-            resume_from_checkpoint = get_last_checkpoint(str(self.args.output_dir)) or True
+            last: Callable[[str], str | None] = get_last_checkpoint
+            resume_from_checkpoint = last(str(self.args.output_dir)) or True
         if resume_from_checkpoint:
             self._checkpoint = str(resume_from_checkpoint)
             self.args.ignore_data_skip = True  # the private loader begins where the run is

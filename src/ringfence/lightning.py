@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -95,7 +95,7 @@ class PrivacyCallback(Callback):
         source = trainer.fit_loop._data_source
         kind, before = type(network), (source.instance, source.name)
         # the same module, under the class that it had: what the engine calls
-        inside = cast(nn.Module, object.__new__(kind))
+        inside: nn.Module = object.__new__(kind)
         inside.__dict__ = network.__dict__
         self._private = private, _, loader = private_for_trainer(
             self.engine,
@@ -105,11 +105,11 @@ class PrivacyCallback(Callback):
             epochs=trainer.max_epochs if trainer.max_steps == -1 and trainer.max_epochs != -1 else None,
         )
 
-        def forward(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
             self._called, private.training = True, module.training
             return private(*args, **kwargs)
 
-        network.__class__ = type(kind.__name__, (kind,), {"forward": forward})
+        network.__class__ = type(kind.__name__, (kind,), {"__call__": call, "forward": call})
         source.instance, source.name = loader, ""
         self._undo = [
             lambda: setattr(network, "__class__", kind),
@@ -169,6 +169,7 @@ class PrivacyCallback(Callback):
         while not self._private[1].release():  # the step begins again with a new sample
             batch = trainer.strategy.batch_to_device(next(iter(self._private[2])))
             loss = trainer.strategy.training_step(batch, trainer.fit_loop.batch_idx)
+            assert loss is not None
             (loss if isinstance(loss, Tensor) else loss["loss"]).backward()
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

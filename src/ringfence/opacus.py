@@ -104,6 +104,8 @@ def convert(
 
     ``model``, ``optimizer`` and ``loader`` are what ``engine.make_private`` returned; the hooks of Opacus are
     taken off the model. ``options`` go to ``ringfence.PrivacyEngine``, such as ``seed`` and ``fisher_every``.
+    Where ``engine`` is in secure_mode, ``loss`` must be among them: the loss as a function of outputs and
+    targets, because the rounding of a mean would tell how many examples a batch has.
 
     Guarantee: the clip is ``Norm(max_grad_norm)``, the law ``Gaussian(noise_multiplier * max_grad_norm)``;
     the sampling rate and the number by which sums are divided are those of Opacus. What ``engine`` released
@@ -126,10 +128,6 @@ def convert(
     module, clip, collate = model._module, float(optimizer.max_grad_norm), loader.collate_fn
     if isinstance(collate, CollateFnWithEmpty):
         collate = collate.wrapped_collator_fn
-    model.cleanup()
-    for parameter in module.parameters():
-        vars(parameter).pop("summed_grad", None)
-        parameter.grad = None
     batch_size = int(optimizer.expected_batch_size)
     ours = PrivacyEngine(
         Gaussian(float(optimizer.noise_multiplier) * clip),
@@ -138,6 +136,10 @@ def convert(
         secure=engine.secure_mode,
         **options,
     )
+    model.cleanup()
+    for parameter in module.parameters():
+        vars(parameter).pop("summed_grad", None)
+        parameter.grad = None
     private = ours.make_private(
         module,
         optimizer.original_optimizer,

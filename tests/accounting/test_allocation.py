@@ -5,10 +5,13 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from scipy.special import ndtr  # type: ignore[import-untyped]
 
+import ringfence as rf
 from ringfence.accounting.allocation import epoch_losses, hockey_sticks
 from ringfence.accounting.conversion import gaussian_delta, gaussian_epsilon, sampled_gaussian_epsilon
+from ringfence.accounting.subsampling import AllocatedAccountant, accountant_from_state_dict
 
 EPSILONS = np.array([0.0, 0.1, 0.5, 1.0, 2.0])
 
@@ -84,3 +87,44 @@ def test_epochs_cost_less_than_poisson_samples_and_far_less_than_without_chance(
 def test_where_nothing_is_gained_it_is_one_gaussian_release(mu: float) -> None:
     found = epoch_losses(mu, 10, 1e-3).get_epsilon_for_delta(1e-5)
     assert found == pytest.approx(gaussian_epsilon(mu, 1e-5), abs=2e-3)
+
+
+THETA = torch.zeros(7)
+
+
+def account(sigma: float = 2.0, steps: int = 20) -> AllocatedAccountant:
+    return AllocatedAccountant(rf.TruncatedGaussian(sigma, bound=9.0), rf.Sensitivity(norm=2.0), steps)
+
+
+def test_an_account_counts_epochs_that_were_begun() -> None:
+    planned = account()
+    for count in (1, 18, 1, 1, 20):  # 41 steps: the third epoch was begun
+        planned.step_worst_case(THETA, count=count)
+    assert (planned.steps, planned.epochs, round(planned.mu, 9)) == (41, 3, 1.0)
+    claim = planned.guarantee(1e-5)
+    losses = epoch_losses(1.0, 20, 1e-4).self_compose(3)
+    assert claim.epsilon == pytest.approx(losses.get_epsilon_for_delta(1e-5), rel=1e-6)
+    assert claim.epsilon < gaussian_epsilon(math.sqrt(3), 1e-5)
+    assert "random batches" in claim.per_instance.proof
+    charged = account()
+    with pytest.raises(ValueError, match="enter must be called before charge"):
+        charged.charge(THETA)
+    for epoch in ((0, 0), (0, 0), (1, 0), (1, 1), (1, 1)):  # the second sample of an epoch is another one
+        charged.enter(epoch)
+        charged.charge(THETA)
+    assert (charged.steps, charged.epochs) == (5, 3)
+    assert charged.guarantee(1e-5).epsilon == claim.epsilon
+
+
+def test_an_account_is_restored_and_adds_up() -> None:
+    one = account()
+    one.step_worst_case(THETA, count=40)
+    again = accountant_from_state_dict(one.state_dict())
+    assert again.state_dict() == one.state_dict()
+    assert again.guarantee(1e-5) == one.guarantee(1e-5)
+    again.enter((0, 1))  # nobody knows whether it is the same epoch: it counts once more
+    assert again.epochs == 3
+    both = one.privacy_loss() + one.privacy_loss()
+    assert both.releases == ((one.mu, (20,), 4),)
+    assert type(both).from_state(both.state()) == both
+    assert account().privacy_loss().epsilon(1e-5) == 0

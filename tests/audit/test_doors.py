@@ -133,7 +133,10 @@ def test_a_training_run_keeps_its_claim_and_less_noise_is_seen() -> None:
 
 def test_what_training_cannot_be_audited_on_is_refused() -> None:
     inputs, labels = torch.zeros(4, 2), torch.zeros(4).long()
-    for data, said in (((inputs.long(), labels), "float inputs"), ((inputs - 1e6, labels), "inputs must be")):
+    for data, said in (
+        ((inputs.long(), labels), "float32 or float64"),
+        ((inputs - 1e6, labels), "inputs must be"),
+    ):
         with pytest.raises(ValueError, match=said):
             rf.audit_training(lambda: nn.Linear(2, 2), lambda *_: None, data, delta=1e-5)
     with pytest.raises(ValueError, match="train must return the model"):
@@ -163,7 +166,17 @@ def test_the_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("scores.csv", "--delta", "1e-6").exit_code == 0
     function = ("noisy:mean", "--data", "a.npy", "--neighbour", "b.npy", "--draws", "2000")
     assert "not refuted" in run(*function, "--claim", "20,1e-6").stdout
+    numpys = ("noisy:mean", "--data", "a.npy", "--neighbour", "b.npy", "--claim", "9,0", "--no-digits")
+    assert "last digits" in run(*numpys, "--draws", "1000").stdout.split("Not tried")[1]
     for arguments, said in (
+        (
+            ("noisy:mean", "--data", "scores.csv", "--neighbour", "b.npy", "--claim", "1,0"),
+            "must hold numbers",
+        ),
+        (
+            ("noisy:mean", "--data", "a.npy", "--neighbour", "b.npy", "--claim", "1,0", "--delta", "0.1"),
+            "scores",
+        ),
         (("scores.csv",), "--delta or --claim"),
         (("noisy:mean", "--claim", "1,0"), "--data and --neighbour"),
         (("scores.csv", "--claim", "x"), "--claim must be EPSILON,DELTA"),

@@ -9,7 +9,7 @@ from torch.nn.functional import one_hot
 from experiments.linear_grid import train_linear_grid
 from ringfence import checks
 from ringfence.accounting.conversion import ex_post_epsilon
-from ringfence.auditing.bounds import epsilon_lower_bound, rate_bounds
+from ringfence.auditing.bounds import epsilon_lower_bound, rate_at_least
 from ringfence.mechanisms.base import Mechanism
 from ringfence.training.clipping import Clip
 from ringfence.training.linear import LinearRun, LinearSettings
@@ -70,7 +70,7 @@ def audit_training(
         trials=runs,
         epsilon_lower=bound,
         claims={"data-independent": claim},
-        exceeded=float(rate_bounds(2 * runs, share)[0][exceeding]),
+        exceeded=float(rate_at_least(exceeding, 2 * runs, share)),
     )
 
 

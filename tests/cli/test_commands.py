@@ -54,7 +54,8 @@ def test_account_of_noise_bounded_around_the_value(folder: Path) -> None:
     assert "data-independent" in row["statement"]
     assert "wider" in refused(*asked, "--noise-bound", 3)
     assert "such as 8 or -8,6" in refused(*asked, "--noise-bound", "x")
-    assert "no file of theta" in refused(*asked, "--noise-bound", 8, folder / "theta.npy")
+    assert "no theta" in refused(*asked, "--noise-bound", 8, folder / "theta.npy")
+    assert "no other law" in refused(*asked, "--noise-bound", 8, "--mechanism", "sign")
     assert "THETA must be given" in refused(*asked)
 
 

@@ -75,5 +75,10 @@ CASES = [
         golden="quant16",
         has_density=False,
     ),
-    Case("laplace", lambda sigma, low, high: rf.Laplace(sigma, (low, high)), has_density=False, unit=1.0),
+    Case(
+        "laplace",
+        lambda sigma, low, high: rf.Laplace(sigma=sigma, bound=(low, high)),
+        has_density=False,
+        unit=1.0,
+    ),
 ]

@@ -35,19 +35,24 @@ def laplace(sigma: Number, low: Number, high: Number) -> Family:
 
 
 def test_the_discrete_laplace_law_at_a_whole_theta() -> None:
-    law, ratio = rf.Laplace.of_scale(1.5), math.exp(-1 / 1.5)
+    law, ratio = rf.Laplace(1.5), math.exp(-1 / 1.5)
     for k in (-4, 0, 3):
         mass = (1 - ratio) / (1 + ratio) * ratio ** abs(k)
         assert float(law.log_prob(7.0 + k, 7.0).exp()) == pytest.approx(mass, rel=1e-13)
     assert float(law.log_prob(7.5, 7.0)) == -math.inf
     assert law.support.interval is not None
     assert not law.support.atoms
-    assert [float(atom) for atom in rf.Laplace(1.0, (0.0, 2.5)).support.atoms] == [0.0, 1.0, 2.0, 2.5]
+    assert [float(atom) for atom in rf.Laplace(sigma=1.0, bound=(0.0, 2.5)).support.atoms] == [
+        0.0,
+        1.0,
+        2.0,
+        2.5,
+    ]
 
 
 @pytest.mark.parametrize("bound", [math.inf, (20.0, math.inf), (-2.0, 3.0)])
 def test_pure_differential_privacy_at_every_theta(bound: object) -> None:
-    law = rf.Laplace.of_scale(0.7, bound)
+    law = rf.Laplace(0.7, bound)
     theta = torch.linspace(-6, 24, 1201, dtype=torch.float64)
     for move in (0.2, 0.5, 1.0, 1.5, 3.0):
         most = law.pure_epsilon(float64(move))
@@ -61,7 +66,7 @@ def test_pure_differential_privacy_at_every_theta(bound: object) -> None:
 
 
 def test_a_move_by_one_is_randomised_response() -> None:
-    law, epsilon = rf.Laplace.of_scale(0.5), 2.0
+    law, epsilon = rf.Laplace(0.5), 2.0
     truth = math.exp(epsilon) / (1 + math.exp(epsilon))
     for at in (0.0, 0.7, 1.9):
         expected = truth * (1 - math.exp(at - epsilon))
@@ -69,21 +74,21 @@ def test_a_move_by_one_is_randomised_response() -> None:
 
 
 def test_a_threshold_spares_those_far_below_it() -> None:
-    law = rf.Laplace.of_scale(1.0, (20.0, math.inf))
+    law = rf.Laplace(1.0, (20.0, math.inf))
     hidden, shown = law.renyi_divergence(float64([0.0, 40.0]), 1.0, 8.0).tolist()
     assert hidden < 1e-3 * shown
 
 
 def test_the_information_is_the_larger_of_the_two_sides() -> None:
     for bound in ((0.0, math.inf), (-math.inf, 0.0)):
-        law = rf.Laplace(1.0, bound)
+        law = rf.Laplace(sigma=1.0, bound=bound)
         beside = law.fisher_information(float64([-1e-9, 1e-9]))
         assert float(law.fisher_information(0.0)) == pytest.approx(float(beside.max()), rel=1e-6)
         assert float(beside.min()) < 0.9 * float(beside.max())
 
 
 def test_whole_numbers_stay_where_they_are_when_theta_is_recentred() -> None:
-    law, theta = rf.Laplace(1.0, (4000.5, 5000.0)), float64([4001.25])
+    law, theta = rf.Laplace(sigma=1.0, bound=(4000.5, 5000.0)), float64([4001.25])
     moved, near = recentre(law, theta)
     assert float(near) == float(near.round()) + 0.25
     torch.testing.assert_close(moved.log_prob(2.0, near), law.log_prob(2.0 + theta - near, theta))
@@ -91,11 +96,11 @@ def test_whole_numbers_stay_where_they_are_when_theta_is_recentred() -> None:
 
 def test_a_move_past_very_many_whole_numbers_is_refused() -> None:
     with pytest.raises(ValueError, match=r"shift must pass at most 65536 whole numbers, got 70000\.0"):
-        rf.Laplace(1e4).renyi_divergence(0.0, 70_000.0, 2.0)
+        rf.Laplace(sigma=1e4).renyi_divergence(0.0, 70_000.0, 2.0)
 
 
 def test_a_table_of_many_cells_is_evaluated_and_not_tabulated() -> None:
-    law, theta = rf.Laplace.of_scale(2.0, (5.0, math.inf)), torch.arange(-300.0, 300.0).double()
+    law, theta = rf.Laplace(2.0, (5.0, math.inf)), torch.arange(-300.0, 300.0).double()
     size = rf.Sensitivity(each=1.0, at_most=3)
     fast, exact = (rf.per_instance_rdp(law, theta, size, [2, 8], exact=exact) for exact in (False, True))
     torch.testing.assert_close(fast.worst, exact.worst)
@@ -107,7 +112,7 @@ def test_bits_are_drawn_until_there_is_no_doubt(monkeypatch: pytest.MonkeyPatch)
     from ringfence.mechanisms import secure
 
     monkeypatch.setattr(secure, "_DOUBT", 2.0)
-    law, count = rf.Laplace.of_scale(1.0, (-1.0, 2.0)), 3000
+    law, count = rf.Laplace(1.0, (-1.0, 2.0)), 3000
     draws = Noise(seed=3).at("a test")
     drawn = secure.SecureRelease(law).draw(torch.full((count,), 0.25).double(), draws)
     for k in (-1.0, 0.0, 1.0, 2.0):
@@ -118,3 +123,12 @@ def test_bits_are_drawn_until_there_is_no_doubt(monkeypatch: pytest.MonkeyPatch)
         uniform.numerator, uniform.bits = numerator, 256
         assert uniform.is_below(lambda bits: mpf(1) / 2, exact=True)
         assert (uniform.bits > 256) == more
+
+
+@pytest.mark.parametrize("arguments", [{}, {"scale": 1.0, "sigma": 1.0}], ids=str)
+def test_the_noise_is_the_scale_or_sigma_by_name(arguments: dict[str, float]) -> None:
+    assert float(rf.Laplace(2.0).scale) == pytest.approx(2.0, rel=1e-15)
+    assert float(rf.Laplace(sigma=2.0).sigma) == 2.0
+    assert float(rf.Laplace(2.0).sigma) == pytest.approx(2.0 / math.sqrt(math.pi / 2), rel=1e-15)
+    with pytest.raises(ValueError, match=r"scale, or in its place sigma = .*, must be given, got scale="):
+        rf.Laplace(**arguments)

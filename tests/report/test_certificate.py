@@ -131,7 +131,10 @@ def saved_run(path: Path, **changes: Any) -> rf.PrivacyEngine:
     return engine
 
 
-@pytest.mark.parametrize("changes", [{"seed": 7}, {"secure": True, "public_size": 41}, {"sampling": "full"}])
+SECURE = {"secure": True, "public_size": 41, "loss": nn.functional.cross_entropy}
+
+
+@pytest.mark.parametrize("changes", [{"seed": 7}, SECURE, {"sampling": "full"}])
 def test_a_run_with_what_was_released_after_it_was_saved(changes: Any, tmp_path: Path) -> None:
     engine = saved_run(tmp_path / "run.ckpt", **changes)
     source = read_source(tmp_path / "run.ckpt")

@@ -9,7 +9,7 @@ import torch
 
 import ringfence as rf
 from ringfence.noise import Noise
-from ringfence.training.assumptions import FLOATS, OUTSIDE
+from ringfence.training.assumptions import APART, FLOATS, LOSS, OUTSIDE, PASSES
 from tests.training.engine.runs import CLIP, LAW, Run
 
 RNG = np.random.default_rng(0)
@@ -58,6 +58,18 @@ def test_last_bits_tell_neighbours_apart_and_a_plain_run_says_so() -> None:
     settings = {"public_size": 200, "public_classes": [0, 1]}
     assert FLOATS in probe(LAW, **settings).fit(FEATURES, LABELS).guarantee(1e-5).statement
     assert FLOATS not in probe(LAW, **settings, secure=True).fit(FEATURES, LABELS).guarantee(1e-5).statement
+
+
+def test_a_loss_that_is_not_given_is_assumed_and_passes_that_examples_share_in_a_secure_run() -> None:
+    def said(**settings: Any) -> set[str]:
+        claim = Run(seed=None, public_size=60, **settings).engine.guarantee(1e-3)
+        return {APART, LOSS, PASSES, FLOATS} & set(claim.assumptions)
+
+    own: dict[str, Any] = {"loss": torch.nn.functional.cross_entropy}
+    assert said() == {APART, LOSS, FLOATS}
+    assert said(**own) == {APART, FLOATS}
+    assert said(secure=True, **own) == {APART, PASSES}
+    assert said(secure=True, memory_budget=1, **own) == {APART}
 
 
 def test_a_statement_is_about_the_fit_and_not_about_later_settings() -> None:

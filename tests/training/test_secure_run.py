@@ -1,5 +1,6 @@
 """Secure runs: points of a public grid, no seed, rounding and finite randomness in the account."""
 
+from copy import deepcopy
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from ringfence.training import linear
 from ringfence.training.clipping import secure_sensitivity
 from ringfence.training.linear import train_linear
 from ringfence.training.per_example.gradients import ExampleGradients
-from tests.training.engine.runs import CLIP, INPUTS, LABELS, LAW, Run, charged, network
+from tests.training.engine.runs import CLIP, INPUTS, LABELS, LAW, Run, network, refused
 
 RNG = np.random.default_rng(0)
 Y = RNG.integers(0, 3, 200)
@@ -94,7 +95,7 @@ def test_the_rounding_of_an_engine_is_charged_by_the_public_size_and_not_by_the_
     """The account of a secure run would otherwise tell how many records there are."""
     for examples in (60, 40):
         run = Run(inputs=INPUTS[:examples], labels=LABELS[:examples], public_size=50, secure=True, seed=None)
-        assert run.engine.account.sensitivity == stretched(charged(CLIP.sensitivity), 100)
+        assert run.engine.account.sensitivity == stretched(CLIP.sensitivity, 100)
 
 
 def test_probe_releases_are_points_of_the_public_grid() -> None:
@@ -148,8 +149,8 @@ def test_engine_releases_are_points_of_the_public_grid(sampling: str) -> None:
     run.engine.run.release = seen  # type: ignore[method-assign]
     run.train(2)
     assert all(value.dtype == torch.float64 and _on_the_grid(value, LAW) for value in gradients)
-    assert run.engine.account.sensitivity == stretched(charged(CLIP.sensitivity), 120)
-    plain = Run(sampling=sampling).train(2).engine.guarantee(1e-5)
+    assert run.engine.account.sensitivity == stretched(CLIP.sensitivity, 120)
+    plain = Run(sampling=sampling, loss=torch.nn.functional.cross_entropy).train(2).engine.guarantee(1e-5)
     ours = run.engine.guarantee(1e-5)
     assert ours.epsilon >= plain.epsilon
     assert ours.epsilon == pytest.approx(plain.epsilon, rel=1e-6)
@@ -204,3 +205,73 @@ def test_an_example_computed_alone_adds_the_same_whoever_shares_its_batch() -> N
     assert alone.abs().max() > 0
     assert torch.equal(alone, added(list(range(60))))
     assert torch.equal(alone, added(list(range(3, 20))))
+
+
+def product(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """A loss whose gradient by an output is its target, divided by the number of rows."""
+    return (outputs * targets).mean()
+
+
+def sums_with_and_without_a_person(**settings: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Twenty people whose two rows nearly cancel, each row 2^21 times the clip, and one who adds nothing."""
+    large = 2.0**21 * (1 + torch.rand(20, generator=torch.Generator().manual_seed(0)))
+    targets = torch.stack((large, 1 - large), dim=1).flatten().unsqueeze(1)
+    sums = []
+    for rows in (torch.cat((targets, torch.zeros(2, 1))), targets):
+        people = {"units": [i // 2 for i in range(len(rows))], "rows_per_unit": 2, "public_size": 20.0}
+        how: dict[str, Any] = {"clip": rf.Norm(1.0), "mechanism": rf.Gaussian(1.0), "batch_size": 64}
+        data: dict[str, Any] = {"inputs": torch.ones(len(rows), 1), "labels": rows}
+        run = Run(torch.nn.Linear(1, 1, bias=False), **data, **people, **how, **settings)
+        for inputs, labels in run.loader:
+            product(run.model(inputs), labels).backward()
+            run.optimizer.step()
+        assert run.engine.run.theta is not None
+        sums.append(run.engine.run.theta.double())
+    return sums[0], sums[1]
+
+
+def test_rows_that_cancel_show_nothing_of_the_number_of_examples() -> None:
+    """Divided by n and rounded, they moved everybody's gradient: by more than is charged."""
+    with_it, without = sums_with_and_without_a_person()
+    assert abs(float(with_it - without)) > 0.1
+    for secure in (False, True):
+        own = {"loss": product, "secure": secure, "seed": None, "memory_budget": 1}
+        with_it, without = sums_with_and_without_a_person(**own)
+        assert torch.equal(with_it, without)
+        assert float(without) == pytest.approx(10.0, rel=1e-5)  # twenty halves
+
+
+def test_what_an_example_adds_is_the_same_to_the_bit_whoever_shares_its_batch() -> None:
+    """Powers of the last few of many numbers are computed in another way than those of the others."""
+
+    def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return ((outputs * targets).abs() + 1).pow(1.7).mean()
+
+    given = torch.randn(20, 3, generator=torch.Generator().manual_seed(1))
+    model, sums = torch.nn.Linear(3, 3), []
+    for kept in (given[left:] for left in range(6)):
+        own: dict[str, Any] = {
+            "loss": loss,
+            "secure": True,
+            "seed": None,
+            "memory_budget": 1,
+            "batch_size": 61,
+        }
+        run = Run(deepcopy(model), inputs=kept, labels=kept, public_size=20, **own)
+        seen: list[torch.Tensor] = []
+        taken = run.engine.run.gradients.clipped_sum
+        run.engine.run.gradients.clipped_sum = lambda *given, seen=seen, taken=taken: (  # type: ignore[method-assign]
+            seen.append(given[1]),
+            taken(*given),
+        )[1]
+        for inputs, labels in run.loader:
+            loss(run.model(inputs), labels).backward()
+            run.optimizer.step()
+        sums.append(seen[0])
+    assert all(torch.equal(sums[0][left:], sums[left]) for left in range(6))
+
+
+def test_a_secure_mean_without_a_loss_is_refused() -> None:
+    with refused("needs loss, a function of outputs and targets, or loss_reduction 'sum'"):
+        rf.PrivacyEngine(LAW, CLIP, secure=True, public_size=60)
+    assert rf.PrivacyEngine(LAW, CLIP, secure=True, public_size=60, loss_reduction="sum").loss is None

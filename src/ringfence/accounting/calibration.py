@@ -20,6 +20,7 @@ from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.numerics.rounding import rounded_up
 
 _TOLERANCE = 1e-3  # relative, of the parameter found
+_CLOSE = 2.0**-40  # two sigmas between which a cost jumps
 _LARGEST = 1e12
 
 
@@ -194,6 +195,8 @@ def smallest_sigma(
 ) -> float:
     """A sigma whose cost is at most epsilon, and at most 0.1 % (``tolerance``) above one whose cost is not.
 
+    Nor is the cost more than 0.1 % below epsilon, unless it jumps there.
+
     Between two places the cost is about proportional to a power of 1 / sigma, so that few evaluations find
     the answer, of which each may take a second. One is at most ``stride`` times as far as the last one until
     the answer lies between two of them. ``name`` is that of the target in errors.
@@ -221,12 +224,14 @@ def smallest_sigma(
                     f"{name} must be attainable, got {epsilon!r}: no sigma up to {_LARGEST:g} meets it"
                 )
             sigma *= max(2.0, min(stride, value / epsilon))
-        elif passing[0] - failing[0] <= tolerance * passing[0]:
+        elif passing[0] - failing[0] <= tolerance * passing[0] and (
+            passing[1] >= (1 - tolerance) * epsilon or passing[0] - failing[0] <= _CLOSE * passing[0]
+        ):
             return passing[0]
         elif attempt % 4 == 3:  # a curve of another form must not take long
             sigma = math.sqrt(failing[0] * passing[0])
         else:
-            sigma = _between(failing, passing, epsilon, 0.6 * tolerance)
+            sigma = _between(failing, passing, (1 - 0.3 * tolerance) * epsilon, 0.6 * tolerance)
     raise AssertionError("unreachable")
 
 
@@ -235,11 +240,13 @@ def _between(
 ) -> float:
     """The next sigma to try between one that fails and one that passes, each with its cost.
 
-    It stays a ``step`` away from both ends, so that an answer close to one is confirmed at once.
+    It stays a ``step`` away from both ends, or a quarter of their distance, so that an answer close to one is
+    confirmed at once.
     """
     (low, above), (high, below) = failing, passing
     if not 0 < below < above < math.inf or high / low > 2:
         return math.sqrt(low * high)
+    step = min(step, (high / low - 1) / 4)
     share = math.log(above / epsilon) / math.log(above / below)
     guess = low * float((high / low) ** share)
     return min(max(guess, low * (1 + step)), high * (1 - step))

@@ -24,8 +24,12 @@ from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.numerics.normal import cumulative
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 
-# Gaussian releases: (shift / sigma, sampling rate, how many).
-Releases = tuple[tuple[float, float, int], ...]
+# Gaussian releases: (shift / sigma, sampling rate, how many). Of samples that are cut at a public maximum, in
+# the place of the rate (rate, chance that the others reach it); the shift is that of a record in another's
+# place, and half of it where nothing is cut (``subsampling.chance_of_cut``). Of epochs of so many steps, in
+# one of which a record is, (steps,).
+Rate = float | tuple[float, float] | tuple[int]
+Releases = tuple[tuple[float, Rate, int], ...]
 Rates = tuple[Tensor, Tensor]  # the largest true positive rates, and the smallest false negative rates
 
 # Dense at the best orders of a few steps with much noise, and reaching far enough for very small losses,
@@ -222,7 +226,7 @@ def composed_mu(releases: Releases) -> float:
 
 
 def sampled_gaussian_epsilon(releases: Releases, delta: float) -> float:
-    """epsilon of Gaussian releases, of everything or of Poisson samples.
+    """epsilon of Gaussian releases, of everything or of random batches.
 
     Releases of everything (rate 1) compose to one Gaussian; the others are composed by dp-accounting's PLD.
     Losses too large for it (shift / sigma above about 2,600) are charged as releases of everything, which
@@ -235,7 +239,7 @@ def sampled_gaussian_epsilon(releases: Releases, delta: float) -> float:
     composed = _composed(releases)
     if composed is None:
         return gaussian_epsilon(composed_mu(releases), delta)
-    return _up(float(composed[0].get_epsilon(delta)))
+    return _up(float(composed[0].get_epsilon_for_delta(delta)))
 
 
 def sampled_gaussian_delta(releases: Releases, epsilon: float) -> float:
@@ -247,7 +251,7 @@ def sampled_gaussian_delta(releases: Releases, epsilon: float) -> float:
     composed = _composed(releases)
     if composed is None:
         return gaussian_delta(composed_mu(releases), epsilon)
-    return min(1.0, float(composed[0].get_delta(epsilon)) * _DELTA_FACTOR + _DELTA_TERM)
+    return min(1.0, float(composed[0].get_delta_for_epsilon(epsilon)) * _DELTA_FACTOR + _DELTA_TERM)
 
 
 @lru_cache(maxsize=4)
@@ -263,40 +267,47 @@ def sampled_gaussian_curve(releases: Releases) -> tuple[Tensor, Tensor] | None:
     composed = _composed(releases)
     if composed is None:
         return None
-    accountant, interval = composed
-    ends = (float(accountant.get_epsilon(delta)) for delta in _LAST_DELTAS)
+    losses, interval = composed
+    ends = (float(losses.get_epsilon_for_delta(delta)) for delta in _LAST_DELTAS)
     end = min(next((end for end in ends if math.isfinite(end)), 0.0), _LARGEST_EXPONENT)
     interval *= max(1, math.ceil(end / interval / _MOST_POINTS))
     epsilons = interval * torch.arange(math.ceil(end / interval) + 1, dtype=torch.float64)
-    deltas = torch.as_tensor(accountant.get_delta(epsilons.tolist()), dtype=torch.float64)
+    deltas = torch.as_tensor(losses.get_delta_for_epsilon(epsilons.tolist()), dtype=torch.float64)
     deltas = (deltas * _DELTA_FACTOR + _DELTA_TERM).clamp(max=1.0)
     return epsilons, deltas.cummin(0).values
 
 
 @lru_cache(maxsize=16)
 def _composed(releases: Releases) -> tuple[Any, float] | None:
-    """dp-accounting's account, whose losses are rounded up to multiples of an interval, and the interval.
+    """dp-accounting's losses, which are rounded up to multiples of an interval, and the interval.
 
     None where nothing is sampled, or where the losses are too large for dp-accounting.
     """
-    sampled = [(mu, rate, count) for mu, rate, count in releases if mu > 0 and rate < 1]
+    sampled = [(mu, rate, count) for mu, rate, count in releases if mu > 0 and rate != 1]
     if not sampled:
         return None
-    import dp_accounting
-    from dp_accounting import pld
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    from ringfence.accounting.allocation import epoch_losses
+
+    def losses_of(mu: float, rate: Rate) -> Any:
+        if isinstance(rate, tuple) and len(rate) == 1:
+            return epoch_losses(mu, rate[0], interval)
+        if isinstance(rate, tuple):
+            rate, cut = rate
+            return losses_of(mu, rate).compute_mixture(losses_of(mu / 2, rate), cut)
+        return pld.from_gaussian_mechanism(1 / mu, value_discretization_interval=interval, sampling_prob=rate)
 
     whole = composed_mu(tuple(release for release in releases if release[1] == 1))
     try:
         interval = 1e-4 * max(1.0, max(whole, *(mu for mu, _, _ in sampled)) ** 2)  # losses grow like squares
-        accountant = pld.PLDAccountant(value_discretization_interval=interval)
-        if whole > 0:
-            accountant.compose(dp_accounting.GaussianDpEvent(1 / whole))
+        total = pld.identity(value_discretization_interval=interval)
+        total = total.compose(losses_of(whole, 1.0)) if whole > 0 else total
         for mu, rate, count in sampled:
-            release = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(1 / mu))
-            accountant.compose(dp_accounting.SelfComposedDpEvent(release, count))
+            total = total.compose(losses_of(mu, rate).self_compose(count))
     except OverflowError:
         return None
-    return accountant, interval
+    return total, interval
 
 
 def _up(value: float) -> float:

@@ -38,9 +38,8 @@ _MOVES = {"replaced": torch.tensor([1.0, -1.0]), "added": torch.tensor([1.0])}  
 _NUMBERS = 1 << 22  # of pairs that are held at once
 _FEW = 2  # as many moves are evaluated to full relative accuracy
 _LOST = 1e-12  # of (alpha - 1) D per query, charged where there are more
-_NOTICED = 1e-13  # a log moment that exceeds the largest one by less is covered by what is charged
 _STEEP = 600.0  # logarithms up to here are those of numbers that floats hold
-_KNOTS = 6  # at every sixth order all moves are evaluated
+_STRETCHES = 6  # of how many queries of a bounded ballot change their vote
 _MANY = 12  # with more different counts, moves between candidates who are behind are bounded first
 
 
@@ -53,8 +52,6 @@ class Others(NamedTuple):
     (queries, taken, given).
     """
 
-    law: Decision
-    counts: Tensor
     taken: Tensor
     given: Tensor
     second: Tensor
@@ -257,7 +254,7 @@ def _rdp(
         return rdp_of_pairs(every, orders, bounded_zcdp(law, neighbours), at_most)
     changed = _costs_of_pairs(every, orders, bounded_zcdp(law, "replaced"))
     moved = _costs_of_pairs(pairs(law, votes, "added"), orders, bounded_zcdp(law, "added"))
-    worst, knots = filled(*moved, 2.0 * at_most), torch.linspace(0, at_most, min(at_most, _KNOTS) + 1)
+    worst, knots = filled(*moved, 2.0 * at_most), torch.linspace(0, at_most, min(at_most, _STRETCHES) + 1)
     for less, more in pairwise(knots.long().unique().tolist()):
         both = filled(*changed, float(more)) + filled(*moved, 2.0 * (at_most - less - 1))
         worst = torch.maximum(worst, both)
@@ -354,9 +351,8 @@ def rdp_of_pairs(
 def _costs_of_pairs(every: Iterable[Pairs], orders: Tensor, ceiling: float) -> tuple[Tensor, Tensor]:
     """The worst divergences of queries, (directions, orders, queries), and how often each query repeats."""
     costs, repeats = [], []
-    ascending, places = orders.unique(return_inverse=True)
     for part in every:
-        costs.append(_worst(part, ascending)[:, places])
+        costs.append(_worst(part, orders))
         repeats.append(part.repeats.double())
     most = ceiling * orders.unsqueeze(1)
     found = torch.minimum(torch.cat(costs, dim=2) * (1 + ROUNDING) + UNDERFLOW, most)
@@ -367,53 +363,25 @@ def _costs_of_pairs(every: Iterable[Pairs], orders: Tensor, ceiling: float) -> t
 
 
 def _worst(part: Pairs, orders: Tensor) -> Tensor:
-    """The largest divergence over all moves: (directions, orders, queries). The orders ascend."""
+    """The largest divergence over all moves: (directions, orders, queries)."""
     log_p, rho = part.log_p.expand_as(part.rho), part.rho
+    both = (log_p, rho), (log_p - rho, -rho)
     if rho.shape[1] <= _FEW:
-        both = (log_p, rho), (log_p - rho, -rho)
         found = [[pieces.renyi(*one, order).amax(dim=0) for order in orders] for one in both]
         return torch.stack([torch.stack(own) for own in found])
-    moments, at_knots = _largest_moments(log_p, rho, orders)
-    if part.others is not None:
-        moments = _with_others(part, part.others, orders, moments, at_knots)
-    # E_P (P/Q)^(alpha - 1) and E_Q (Q/P)^(alpha - 1); what cancels here is charged
-    return (moments.clamp(min=0) + _LOST) / (orders - 1).unsqueeze(1)
-
-
-def _largest_moments(log_p: Tensor, rho: Tensor, orders: Tensor) -> tuple[Tensor, Tensor]:
-    """The largest log E (P/Q)^(alpha - 1) over all moves, as ``_worst`` has it, and all of them at the knots.
-
-    It is convex in the order. Between two knots only those moves are evaluated whose chord is above the
-    larger one of the two moves that lead at the knots.
-    """
-    knots = _knots(orders)
-    best, every = rho.new_empty(2, len(orders), rho.shape[2]), []
-    for own, (mass, ratio) in zip(best, ((log_p, rho), (log_p - rho, -rho)), strict=True):
-        at = _log_moments(mass, ratio, orders[knots])
-        own[knots] = at.amax(dim=1)
-        for place, (left, right) in enumerate(pairwise(knots)):
-            between, inner = orders[left + 1 : right], own[left + 1 : right]
-            leading = at[place : place + 2].argmax(dim=1).expand(len(mass), -1, -1)
-            inner[:] = _log_moments(mass.gather(1, leading), ratio.gather(1, leading), between).amax(dim=1)
-            above = (
-                _chords(at[place], at[place + 1], orders[left : right + 1]) > inner.unsqueeze(1) + _NOTICED
+    largest = []
+    for mass, ratio in both:
+        moments = _log_moments(mass, ratio, orders)
+        largest.append(moments.amax(dim=1))
+        if part.others is not None:
+            largest[-1] = torch.stack(
+                [
+                    torch.maximum(best, _bound(mass, ratio, part.others, order, own, best))
+                    for order, own, best in zip(orders, moments, largest[-1], strict=True)
+                ]
             )
-            move, query = above.any(dim=0).nonzero(as_tuple=True)
-            found = _log_moments(mass[:, move, query], ratio[:, move, query], between)
-            inner.scatter_reduce_(1, query.expand_as(found), found, "amax")
-        every.append(at)
-    return best, torch.stack(every)
-
-
-def _knots(orders: Tensor) -> list[int]:
-    """The places of the orders at which all moves are evaluated, the first and the last among them."""
-    return sorted({*range(0, len(orders), _KNOTS), len(orders) - 1})
-
-
-def _chords(first: Tensor, last: Tensor, orders: Tensor) -> Tensor:
-    """Straight lines from values at the first order to those at the last one, at the orders between them."""
-    share = (orders[1:-1] - orders[0]) / (orders[-1] - orders[0])
-    return torch.lerp(first, last, share.view(-1, *[1] * first.ndim))
+    # E_P (P/Q)^(alpha - 1) and E_Q (Q/P)^(alpha - 1); what cancels here is charged
+    return (torch.stack(largest).clamp(min=0) + _LOST) / (orders - 1).unsqueeze(1)
 
 
 def _log_moments(log_p: Tensor, rho: Tensor, orders: Tensor) -> Tensor:
@@ -429,46 +397,10 @@ def _log_moments(log_p: Tensor, rho: Tensor, orders: Tensor) -> Tensor:
     return found
 
 
-def _with_others(part: Pairs, others: Others, orders: Tensor, best: Tensor, at_knots: Tensor) -> Tensor:
-    """The largest moments with the moves that were left out, of which few are evaluated.
-
-    At every knot the one with the largest bound is evaluated first, and then all whose bounds are above the
-    largest moments known; between two knots the chord of two bounds is one.
-    """
-    knots, left_out = _knots(orders), others.left_out
-    both = (part.log_p, part.rho), (part.log_p - part.rho, -part.rho)
-    for first in (True, False):
-        chosen = torch.zeros_like(left_out)
-        for (log_p, rho), own, moments in zip(both, best, at_knots, strict=True):
-            bounds = [
-                _bounds(log_p, rho, others, orders[knot], moment, own[knot])
-                for knot, moment in zip(knots, moments, strict=True)
-            ]
-            if first:
-                for bound in bounds:
-                    dearest = bound.where(left_out, -torch.inf).flatten(1).argmax(dim=1, keepdim=True)
-                    chosen.view(len(chosen), -1).scatter_(1, dearest, True)
-                continue
-            known = (own + _NOTICED).view(*own.shape, 1, 1)
-            for place, (left, right) in enumerate(pairwise(knots)):
-                chords = _chords(bounds[place], bounds[place + 1], orders[left : right + 1])
-                chosen |= (chords > known[left + 1 : right]).any(dim=0)
-            for knot, bound in zip(knots, bounds, strict=True):
-                chosen |= bound > known[knot]
-        queries, candidates = others.counts.shape
-        places, together = _listed(chosen & left_out), at_once(_NUMBERS, each=8 * queries * candidates)
-        for start in range(0, places.shape[1], together):
-            moves = _vectors(places[:, start : start + together], candidates)
-            log_p, rho = others.law.pair(others.counts.unsqueeze(1), moves)
-            best = torch.maximum(best, _largest_moments(log_p.mT, rho.mT, orders)[0])
-        left_out = left_out & ~chosen
-    return best
-
-
-def _bounds(
+def _bound(
     log_p: Tensor, rho: Tensor, others: Others, order: Tensor, moments: Tensor, best: Tensor
 ) -> Tensor:
-    """Upper bounds of the log moments of moves that are left out, (queries, taken, given), from other moves.
+    """An upper bound of the log moments of the moves that are left out, from other moves: (queries,).
 
     The excess of an outcome is F = p^alpha q^(1 - alpha) - alpha p + (alpha - 1) q, and a moment is 1 more
     than the sum of F. With t the second candidate, a move from i to j has at most A_i + B_j of it
@@ -476,11 +408,11 @@ def _bounds(
     j outside t, and of t where j gains one. All is divided by the largest moment known, lest it overflows.
     """
     candidate = (others.second - 1).expand(1, rho.shape[1], -1)
-    mass, ratio = (part.gather(0, candidate)[0] for part in (log_p.expand_as(rho), rho))
+    mass, ratio = (part.gather(0, candidate)[0] for part in (log_p, rho))
     unit = torch.exp(-best)
     own = torch.exp(mass + (order - 1) * ratio - best)
-    own = own + unit * ((order - 1) * torch.exp(mass - ratio) - order * torch.exp(mass))
-    outside = torch.exp(moments - best) - unit - own
+    own = (own + unit * ((order - 1) * torch.exp(mass - ratio) - order * torch.exp(mass))).clamp(min=0)
+    outside = (torch.exp(moments - best) - unit - own).clamp(min=0)
     second = others.second.unsqueeze(1)
 
     def of_candidates(place: Tensor, other: Tensor) -> Tensor:
@@ -489,7 +421,8 @@ def _bounds(
 
     taken = of_candidates(others.taken, others.given).gather(1, others.alike).unsqueeze(2)
     given = of_candidates(others.given, others.taken).gather(1, others.alike).unsqueeze(1)
-    return best.view(-1, 1, 1) + torch.log(unit.view(-1, 1, 1) + taken + given)
+    dearest = (taken + given).where(others.left_out, 0.0).flatten(1).amax(dim=1)
+    return (best + torch.log(unit + dearest)).clamp(min=0)
 
 
 def pairs(law: DecisionLaw, votes: Real, neighbours: Neighbours) -> Iterator[Pairs]:
@@ -543,7 +476,7 @@ def _without_others(law: Decision, counts: Tensor, repeats: Tensor) -> Pairs:
     places = _listed(examined)
     log_p, rho = law.pair(counts.unsqueeze(1), _vectors(places, numbers - 1))
     taken, given = places // numbers, places % numbers
-    others = Others(law, counts, taken, given, second, alike, moves & ~examined)
+    others = Others(taken, given, second, alike, moves & ~examined)
     return Pairs(log_p.mT, rho.mT, repeats, others)
 
 

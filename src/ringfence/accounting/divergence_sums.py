@@ -46,13 +46,13 @@ _EVALUATED_TOGETHER = 1 << 22  # coordinates times orders whose divergences are 
 _FILLED_TOGETHER = 512  # pages
 _KEPT = 1 << 28  # numbers: 2 GiB of pages, then a fresh start
 
-# Bins of a histogram are this fraction of a cell. On a GPU 8,192 bins fit the shared memory and
-# cost 4 reads of theta, more bins 12 to 46; finer ones are made of several such calls if needed.
-_BINS_PER_CELL = 32
+# Bins of a histogram are this fraction of a cell: where D changes by a factor of e^2 in one sigma, half a bin
+# costs 0.06 %. On a GPU 8,192 bins fit the shared memory and cost 4 reads of theta, more bins in one call 12
+# to 46, so they are counted in several calls.
+_BINS_PER_CELL = 16
 _BINS_PER_CALL = {"cuda": 8192}
-_FEW_BINS_PER_CELL = 8  # where bins are sorted at every order, which takes longer than to count them
-_COARSE_ENOUGH = 4e-3  # relative gap between the two ends of the bins that asks for finer ones
 _MISPLACED = 1 / 16  # of a bin: how far rounding can move a coordinate across the edge of its bin
+_OFF_THE_MIDDLE = (0.5 + _MISPLACED) / _BINS_PER_CELL  # of a cell: from the middle of its bin, at most
 _COUNTED_AT_ONCE = {"cpu": 1 << 22}  # coordinates
 _COUNTED_AT_ONCE_ELSEWHERE = 1 << 24  # torch counts in theta's dtype, and float32 one by one up to here
 
@@ -290,14 +290,13 @@ DIVERGENCES = Tabulated(both_directions)
 
 
 class Charges(NamedTuple):
-    """Coordinates that are charged alike: how many there are of each kind, and between what the charge lies.
+    """Coordinates that are charged alike: how many there are of each kind, and at most how much.
 
-    ``between(orders)`` gives two tensors (2, orders, kinds) for a slice of the orders: a lower estimate,
-    which says how much finer bins could save, and the upper bound.
+    ``at(orders)`` gives the charges, (2, orders, kinds), for a slice of the orders.
     """
 
     number: Tensor
-    between: Callable[[slice], tuple[Tensor, Tensor]]
+    at: Callable[[slice], Tensor]
 
 
 class DivergenceTable:
@@ -332,21 +331,18 @@ class DivergenceTable:
             size = torch.tensor(setting.sensitivity, dtype=torch.float64)
             total = total + exact_sums(setting.mechanism, far, size, self.orders)
         if near.numel():
-            total = total + self._bounded_sums(setting, near, places)
+            total = total + self._bounds(setting, near, places)
         return total
 
-    def charges(self, setting: Setting, theta: Tensor, finest: bool) -> list[Charges]:
-        """Charges of single coordinates, where not all of them count: few numbers for a long theta.
-
-        ``finest`` asks for the finest bins; without it there are as few as usually will do.
-        """
+    def charges(self, setting: Setting, theta: Tensor) -> list[Charges]:
+        """Charges of single coordinates, where not all of them count: few numbers for a long theta."""
         near, places, far = _split(setting, theta.reshape(-1))
         found = []
         if far.numel():
             size = torch.tensor(setting.sensitivity, dtype=torch.float64)
             found.append(evaluated_charges(self.tabulated, setting.mechanism, far, size, self.orders))
         if near.numel():
-            found.append(self._binned(setting, near, places, finest))
+            found.append(self._binned(setting, near, places))
         return found
 
     def margin(self, setting: Setting) -> Tensor:
@@ -354,50 +350,36 @@ class DivergenceTable:
         shift = torch.tensor(setting.sensitivity / setting.sigma, dtype=torch.float64)
         return above_chord(self.orders, shift, 1 / CELLS)
 
-    def _bounded_sums(self, setting: Setting, theta: Tensor, places: range) -> Tensor:
-        """From as few bins as will do: a GPU counts few bins much faster than many."""
-        per_call = _BINS_PER_CALL.get(theta.device.type)
-        bins = _BINS_PER_CELL if per_call is None else at_once(per_call, each=len(places) * CELLS)
-        while True:
-            upper, gap = self._bounds(setting, theta, places, min(bins, _BINS_PER_CELL))
-            if bins >= _BINS_PER_CELL or bool((gap <= _COARSE_ENOUGH * upper).all()):
-                return upper * (1 + ROUNDING) + theta.numel() * UNDERFLOW
-            bins *= 4
-
-    def _bounds(self, setting: Setting, theta: Tensor, places: range, bins: int) -> tuple[Tensor, Tensor]:
-        """The upper bound, and by how much taking the worse end of every bin may have raised it."""
-        counts, occupied = _count(theta, setting.sigma, places, bins)
-        middle = (torch.arange(bins, dtype=torch.float64, device=counts.device) + 0.5) / bins
+    def _bounds(self, setting: Setting, theta: Tensor, places: range) -> Tensor:
+        """The sums of coordinates that are all on these pages."""
+        counts, occupied = _count(theta, setting.sigma, places)
+        middle = (
+            torch.arange(_BINS_PER_CELL, dtype=torch.float64, device=counts.device) + 0.5
+        ) / _BINS_PER_CELL
         number, right = (counts @ torch.stack((torch.ones_like(middle), middle), dim=1)).cpu().unbind(-1)
         nodes = pad(number - right, (0, 1)) + pad(right, (1, 0))
-        upper = torch.cat((nodes, number * ((0.5 + _MISPLACED) / bins)), dim=1)
-        gap = torch.cat((torch.zeros_like(nodes), number / bins), dim=1)
-        pages = self.pages(setting, occupied)
-        totals = torch.bmm(pages, torch.stack((upper, gap), dim=2)).sum(dim=0)
-        above, raised = totals.view(2, len(self.orders), 2).unbind(-1)
-        return above * self.margin(setting), raised
+        upper = torch.cat((nodes, number * _OFF_THE_MIDDLE), dim=1)
+        above = torch.bmm(self.pages(setting, occupied), upper.unsqueeze(2)).sum(dim=0)
+        raised = above.view(2, len(self.orders)) * self.margin(setting)
+        return raised * (1 + ROUNDING) + theta.numel() * UNDERFLOW
 
-    def _binned(self, setting: Setting, theta: Tensor, places: range, finest: bool) -> Charges:
+    def _binned(self, setting: Setting, theta: Tensor, places: range) -> Charges:
         """Coordinates in one bin are charged alike."""
-        bins = _BINS_PER_CELL
-        if not finest:
-            fast = _BINS_PER_CALL.get(theta.device.type, _BINS_PER_CELL * CELLS * len(places))
-            bins = min(_FEW_BINS_PER_CELL, at_once(fast, each=len(places) * CELLS))
-        counts, occupied = _count(theta, setting.sigma, places, bins)
+        counts, occupied = _count(theta, setting.sigma, places)
         kept = counts.reshape(-1).nonzero().squeeze(1)
-        middle = ((kept % bins).double() + 0.5) / bins
+        middle = ((kept % _BINS_PER_CELL).double() + 0.5) / _BINS_PER_CELL
         pages = self.pages(setting, occupied).to(theta.device)
         values = pages.view(len(occupied), 2, len(self.orders), -1).permute(1, 2, 0, 3).flatten(2)
-        at = kept // (bins * CELLS) * (2 * CELLS + 1) + kept // bins % CELLS  # the node on the left
+        cell = kept // _BINS_PER_CELL
+        node = cell // CELLS * (2 * CELLS + 1) + cell % CELLS  # on the left
         margin = self.margin(setting).to(theta.device)
 
-        def between(orders: slice) -> tuple[Tensor, Tensor]:
-            left, right, steepest = (values[:, orders, at + first] for first in (0, 1, CELLS + 1))
-            raised = margin[orders].unsqueeze(1)
-            upper = (torch.lerp(left, right, middle) + steepest * ((0.5 + _MISPLACED) / bins)) * raised
-            return upper - steepest / bins * raised, upper
+        def at(orders: slice) -> Tensor:
+            left, right, steepest = (values[:, orders, node + first] for first in (0, 1, CELLS + 1))
+            upper = torch.lerp(left, right, middle) + steepest * _OFF_THE_MIDDLE
+            return upper * margin[orders].unsqueeze(1)
 
-        return Charges(counts.reshape(-1)[kept], between)
+        return Charges(counts.reshape(-1)[kept], at)
 
     def pages(self, setting: Setting, places: Sequence[int]) -> Tensor:
         """The pages from each place to 1 sigma above it, of which missing ones are filled in."""
@@ -444,17 +426,16 @@ def evaluated_charges(
     >>> from ringfence.mechanisms.gaussian import Gaussian
     >>> order, one = torch.tensor([2.0], dtype=torch.float64), torch.ones((), dtype=torch.float64)
     >>> charges = evaluated_charges(DIVERGENCES, Gaussian(1.0), torch.zeros(2), one, order)
-    >>> charges.number.tolist(), charges.between(slice(None))[1][0].tolist()
+    >>> charges.number.tolist(), charges.at(slice(None))[0].tolist()
     ([1.0, 1.0], [[1.0, 1.0]])
     """
     theta = theta.double()
 
-    def between(some: slice) -> tuple[Tensor, Tensor]:
+    def at(some: slice) -> Tensor:
         values = tabulated.values(mechanism, theta, sensitivity.to(theta), orders[some])
-        values = values.reshape(*values.shape[:2], theta.numel())
-        return values, values
+        return values.reshape(*values.shape[:2], theta.numel())
 
-    return Charges(torch.ones(theta.numel(), dtype=torch.float64, device=theta.device), between)
+    return Charges(torch.ones(theta.numel(), dtype=torch.float64, device=theta.device), at)
 
 
 def shift_is_small(setting: Setting) -> bool:
@@ -503,14 +484,14 @@ def _places(low: float, high: float) -> range:
     return range(math.floor(low - 1 / CELLS), math.floor(high + 1 / CELLS) + 1)
 
 
-def _count(theta: Tensor, sigma: float, places: range, bins: int) -> tuple[Tensor, list[int]]:
+def _count(theta: Tensor, sigma: float, places: range) -> tuple[Tensor, list[int]]:
     """How many coordinates lie in each bin of the pages that have any, (pages, cells, bins), and which."""
     low, high = places[0] * sigma, (places[-1] + 1) * sigma
     at_a_time = _COUNTED_AT_ONCE.get(theta.device.type, _COUNTED_AT_ONCE_ELSEWHERE)
-    counts = torch.zeros(len(places) * CELLS * bins, dtype=torch.float64, device=theta.device)
+    counts = torch.zeros(len(places) * CELLS * _BINS_PER_CELL, dtype=torch.float64, device=theta.device)
     for chunk in theta.split(at_a_time):
         counts += _histogram(chunk, low, high, len(counts))
-    counts = counts.view(len(places), CELLS, bins)
+    counts = counts.view(len(places), CELLS, _BINS_PER_CELL)
     in_page = counts.sum(dim=(1, 2)).tolist()
     if sum(in_page) < theta.numel():
         raise FloatingPointError(f"{theta.numel()} coordinates, but only {sum(in_page):.0f} counted")

@@ -24,7 +24,7 @@ RENYI = "Rényi sums"
 GAUSSIAN, ZCDP = "Gaussian, exactly", "zCDP of the law"
 BOUNDED_RANGE = "bounded range, by backward induction"
 LOSSES = "losses composed, by backward induction"
-SAMPLED = "Gaussian on Poisson samples, by privacy loss distributions"
+SAMPLED = "Gaussian on random batches, by privacy loss distributions"
 ADDED_UP = "epsilons added up"
 _EVERY_DATASET = (GAUSSIAN, ZCDP, BOUNDED_RANGE, LOSSES, SAMPLED, ADDED_UP)
 

@@ -20,7 +20,8 @@ error of a hockey stick is at most that relative error of V.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
@@ -53,6 +54,7 @@ _MOST_PER_RANGE, _LEAST_PER_RANGE = 32, 4  # points of the grid in the shortest 
 _MOST_RANGE_WORK = 5e6  # values of V, times cells; a second is about 3e7
 _LEAST_RANGE, _LARGEST_LOSS = 1e-9, 600.0
 _HELD = 1 << 21  # points of moves that are held at once
+_LOOKED_AT = 256  # releases
 _PER_LOSS = 8  # points of the grid in the smallest of several losses
 _DENSE = 48  # points of mass from which on numpy's correlation is faster than shifted copies
 
@@ -77,7 +79,7 @@ class Loss(NamedTuple):
         counted = (mass > NEGLIGIBLE) & (rho < _FARTHEST * step)
         infinite = float(mass[~counted].sum())
         mass, rho = mass[counted], rho[counted].clip(min=-_FARTHEST * step)
-        below, share = nearest_below(rho, step)
+        below, share = _nearest_below(rho, step)
         places = np.concatenate((below, below + 1))
         places, index = np.unique(places, return_inverse=True)
         masses: Array = np.bincount(index, np.concatenate((mass * (1 - share), mass * share))).astype(float)
@@ -138,12 +140,8 @@ def squares(mass: Array, rho: Array) -> Array:
     return total
 
 
-def nearest_below(rho: Array, step: float) -> tuple[Places, Array]:
-    """The points of the grid below these losses, and the shares of their masses that go to the points above.
-
-    >>> nearest_below(np.array([0.25, -0.25]), 0.5)[0].tolist()
-    [0, -1]
-    """
+def _nearest_below(rho: Array, step: float) -> tuple[Places, Array]:
+    """The points of the grid below these losses, and the shares of their masses for the points above."""
     below = np.floor(rho / step)
     return below.astype(np.int64), (np.expm1(below * step - rho) / math.expm1(-step)).clip(0, 1)
 
@@ -173,11 +171,10 @@ class Grid(NamedTuple):
         >>> Grid.fitted(1.0, 0.1, 4, added=lambda step: step * step)
         Grid(step=0.03125, reach=356)
         """
-        step = 4 * math.sqrt(variance / releases)
-        for _ in range(_HALVINGS):
-            if added(step) <= fine * variance:
-                break
-            step /= 2
+        start = 4 * math.sqrt(variance / releases)
+        # the coarsest of 2^-k of this, by bisection, which asks few of them
+        k = bisect_left(range(_HALVINGS), True, key=lambda k: added(start / 2**k) <= fine * variance)
+        step = start / 2**k
         reach = variance + _DEVIATIONS * math.sqrt(variance) + farthest
         step = max(step, 2 * reach / _MOST_POINTS, least)
         return cls(step, math.ceil(reach / step))
@@ -224,7 +221,7 @@ def induction(
     step, reach = grid
     length, total = 2 * reach + 1, sum(count for _, count in releases)
     rows = 1 if at_most is None or at_most >= total else at_most + 1
-    work = sum(count * sum(len(loss.places) for loss in losses) for losses, count in releases) * length
+    work = _work(releases, grid)
     if work > _MOST_WORK:
         return None
     rows = 1 if work * rows > _MOST_WORK else rows  # that all may move holds whatever else is known
@@ -254,6 +251,12 @@ def induction(
         return float((1 - share) * curve[left] + share * curve[left + 1]) * factor
 
     return delta
+
+
+def _work(releases: Iterable[tuple[Sequence[Loss], int]], grid: Grid) -> float:
+    """The multiplications that an induction over these releases takes."""
+    places = sum(count * sum(len(loss.places) for loss in losses) for losses, count in releases)
+    return places * (2.0 * grid.reach + 1)
 
 
 @lru_cache(maxsize=64)
@@ -444,6 +447,13 @@ def atoms_delta(
     moved = np.empty_like(ranked)  # those that cost most
     moved[costliest] = np.minimum(ranked, np.maximum((at_most or total) - (np.cumsum(ranked) - ranked), 0))
     grid = _grid(log_p, rho, moved)
+    some = slice(None, None, 1 + len(counts) // _LOOKED_AT)  # which say how long all would take
+    losses = _losses(
+        log_p[..., some], rho[..., some], 0, stand_in if stand_in is None else stand_in[:, some], grid
+    )
+    looked_at = _work(zip(losses, counts[some].tolist(), strict=True), grid)
+    if looked_at * total > _MOST_WORK * int(counts[some].sum()):
+        return None
     found = []
     for direction in (0, 1):
         losses = _losses(log_p, rho, direction, stand_in, grid)
@@ -587,7 +597,7 @@ def _on_grid(mass: Array, rho: Array, step: float) -> tuple[Array, Array, Places
     _, moves, releases = mass.shape
     finite = rho < np.inf
     infinite = np.where(finite, 0.0, mass).sum(axis=0).T
-    below, share = nearest_below(np.where(finite, rho, 0.0), step)
+    below, share = _nearest_below(np.where(finite, rho, 0.0), step)
     first = below.min(axis=(0, 1))
     below -= first
     lengths = below.max(axis=(0, 1)) + 2

@@ -10,7 +10,7 @@ import math
 from ringfence import checks
 from ringfence.accounting.conversion import sampled_gaussian_epsilon
 from ringfence.checks import Bound
-from ringfence.numerics.rounding import UNDERFLOW
+from ringfence.numerics.rounding import UNDERFLOW, rounded_up
 
 _SHARES = tuple(1 - 0.5**k for k in range(20, 0, -1)) + tuple(0.5**k for k in range(2, 21))
 _UP = 1 + 1e-9  # rounding of the tails
@@ -59,22 +59,12 @@ def bounded_noise_epsilon(
         epsilon = sampled_gaussian_epsilon(((norm / sigma, rate, steps),), share * delta)
         if tau == 0 or (epsilon < 700 and (1 + math.exp(epsilon)) * tau * _UP <= (1 - share) * delta):
             return epsilon
-    least = rate * max(
-        _edge(end / sigma, norm / sigma, lower / sigma, upper / sigma) for end in (-lower, upper)
-    )
     raise ValueError(
         f"noise_bound must be wider for delta = {delta:g}, got ({lower:g}, {upper:g}): noise is beyond it "
-        f"with probability {tau:.3g}, and no epsilon is proved; if it is drawn again no epsilon is true "
-        f"below delta = {least:.3g}, the mass where only one of two neighbours can be"
+        f"with probability {rounded_up(tau)}, and no epsilon is proved"
     )
 
 
 def _tail(x: float) -> float:
     """P(N(0, 1) > x), above 0 unless x is infinite."""
     return math.erfc(x / math.sqrt(2)) / 2 + (UNDERFLOW if math.isfinite(x) else 0.0)
-
-
-def _edge(end: float, move: float, lower: float, upper: float) -> float:
-    """The mass of bounded noise within ``move`` of this end, all in units of sigma."""
-    start = max(end - move, lower if end == upper else -upper)
-    return (_tail(start) - _tail(end)) / (1 - _tail(upper) - _tail(-lower))

@@ -14,6 +14,7 @@ from ringfence.accounting.conversion import (
     AttackBound,
     CurveBound,
     GaussianBound,
+    Rate,
     Rates,
     Releases,
     RenyiBound,
@@ -201,7 +202,7 @@ class PrivacyLoss:
             raise ValueError(
                 f"neighbours must be the same, got one record {self.change} and one record {other.change}"
             )
-        counts: dict[tuple[float, float], int] = {}
+        counts: dict[tuple[float, Rate], int] = {}
         for mu, rate, count in (*self.releases, *other.releases):
             counts[mu, rate] = counts.get((mu, rate), 0) + count
         if (entries := _together(self, other)) is None:  # at worst, epsilons of pure privacy are added
@@ -589,10 +590,6 @@ class Accountant:
         """The larger of the two running sums, order by order."""
         return torch.maximum(self.forward, self.backward)
 
-    def fresh(self) -> Self:
-        """An account with the same settings and no steps."""
-        return type(self)(**{name: getattr(self, name) for name in self._SETTINGS}, orders=self._orders)
-
     def state_dict(self) -> dict[str, Any]:
         """The account as plain data, which JSON keeps; ``from_state_dict`` restores it exactly."""
         own = {name: _plain(getattr(self, name)) for name in self._state_names()}
@@ -711,7 +708,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Sensitivity):
         return value.state()
     if isinstance(value, dict):
-        return [[*key, number] for key, number in value.items()]
+        return [_listed((*key, number)) for key, number in value.items()]
     return value.state_dict() if hasattr(value, "state_dict") else value
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.conversion import checked_orders
+from ringfence.accounting.conversion import DEFAULT_ORDERS, Rate, checked_orders
 from ringfence.accounting.divergence_sums import pushes, recentre, released_shape
 from ringfence.accounting.guarantee import ADDED_OR_REMOVED
 from ringfence.accounting.per_instance import (
@@ -26,14 +26,7 @@ from ringfence.accounting.per_instance import (
     PerInstanceRdp,
     ceilings,
 )
-from ringfence.accounting.poisson_mixture import (
-    MOST_COORDINATES,
-    PoissonMixture,
-    chords,
-    highest_moment,
-    knots,
-    log_excess_of_few,
-)
+from ringfence.accounting.poisson_mixture import PoissonMixture, chords, highest_moment, knots
 from ringfence.accounting.privacy_loss import Accountant, PrivacyLoss, as_given
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real
@@ -102,8 +95,7 @@ def subsampled_rdp(
 
     For a known batch the backward direction is exact (by the binomial theorem), up to the 0.5 % of
     ``per_instance_rdp``, up to 0.4 % above order 32, and with the worst v taken moment by moment. It does
-    not dominate the forward direction here. That one is nearly exact for up to three coordinates
-    (``log_excess_of_few``) and bounded by moments for more (``PoissonMixture.mixture_second``).
+    not dominate the forward direction here, which is bounded by moments (``PoissonMixture.mixture_second``).
 
     Adding and removing a record are both covered. A record of the dataset may itself be in an auxiliary
     batch: then it is in theta_B, and the pair is M(theta_B - v), M(theta_B) instead of M(theta_B),
@@ -149,7 +141,7 @@ def fixed_batch_rdp(
     >>> from ringfence.mechanisms.truncated import TruncatedGaussian
     >>> rdp = fixed_batch_rdp(TruncatedGaussian(1.0, bound=1.0), 2.0, 1.0, 0.5, [2])
     >>> round(float(rdp.forward), 4), round(float(rdp.backward), 4)
-    (0.0494, 0.068)
+    (0.0836, 0.068)
     """
     checks.one_of("record", record, ("added", "removed"))
     theta, orders = checks.finite("theta", theta), checked_integer_orders(orders)
@@ -157,6 +149,25 @@ def fixed_batch_rdp(
     added, removed = release.log_excess(theta, exact=theta.numel() <= _FEW)
     forward, backward = release.divergence(added if record == "added" else removed)
     return SubsampledRdp(orders, forward, backward, failure_probability=0.0)
+
+
+def chance_of_cut(records: float, sampling_rate: float, maximum: int) -> float:
+    """Returns at most how often a Poisson sample of at most so many records reaches ``maximum``.
+
+    Let each record enter with probability q, and keep the ``maximum`` = B of smallest priorities, which are
+    drawn for each record by itself. A record more changes nothing where it does not enter. Where it does, and
+    fewer than B others did, it is added: the pair of ordinary sampling. Where B others entered, it takes the
+    place of one of them, if its priority is small enough: given the others and their priorities, with a
+    probability of at most q, it moves the sum by no more than two records do. That B others entered has the
+    same probability with and without it, which grows with their number, and the second pair dominates the
+    first. So the release is dominated by their mixture, in which one sees which of them was used.
+
+    >>> chance_of_cut(1000, 0.1, 150), chance_of_cut(1000, 0.1, 100) > 0.5
+    (4.489442863939484e-07, True)
+    """
+    from scipy.stats import binom  # type: ignore[import-untyped]
+
+    return min(1.0, float(binom.sf(maximum - 1, math.ceil(records), sampling_rate)) * (1 + 1e-9))
 
 
 class SampledDivergence:
@@ -170,7 +181,8 @@ class SampledDivergence:
     cost of the sampled Gaussian with the same sigma, in its larger direction. The Gaussian's pair dominates
     every pair here in every test (Blackwell), and its mixture dominates theirs; the Gaussian's forward
     direction is below its backward one (Mironov, Talwar, Zhang 2019, Theorem 5). A law with a smaller bound
-    of all its divergences has smaller moments.
+    of all its divergences has smaller moments. Of samples that are ``cut`` with at most that chance, the
+    excess is the average of both cases, of which each has its own pairs (``chance_of_cut``).
 
     >>> from ringfence.mechanisms.gaussian import Gaussian
     >>> release = SampledDivergence(Gaussian(1.0), torch.zeros(4), 0.1, 0.5, checked_integer_orders([2]))
@@ -186,6 +198,7 @@ class SampledDivergence:
         sampling_rate: float,
         orders: Tensor,
         tables: DivergenceTables | None = None,
+        cut: float = 0.0,
     ) -> None:
         self.mechanism, self.orders = checks.instance("mechanism", mechanism, Mechanism), orders
         self.sensitivity = Sensitivity.of(sensitivity)
@@ -204,6 +217,13 @@ class SampledDivergence:
         forward = self._mixture.mixture_second(largest, nothing, largest)
         both = torch.stack((forward, self._mixture.mixture_first(largest)))
         self.ceilings = torch.minimum(both, self.gaussian)
+        if cut:  # then a record takes another's place
+            twice = (self.sensitivity.times(2), sampling_rate, orders, self._tables)
+            whole = SampledDivergence(mechanism, theta, *twice)
+            self.mu = whole.mu
+            for name in ("gaussian", "ceilings"):
+                usual = getattr(self, name) + math.log1p(-cut) if cut < 1 else torch.tensor(-math.inf)
+                setattr(self, name, torch.logaddexp(usual, getattr(whole, name) + math.log(cut)))
 
     def log_excess(self, theta: Tensor, exact: bool) -> Tensor:
         """The cost for one known batch: (added or removed, forward or backward, orders).
@@ -219,11 +239,6 @@ class SampledDivergence:
         moments = reverse.flip(0)
         third = 2 * self._third_below(theta).flip(0) if self.sampling_rate < 1 else moments[:, 1]
         forward = self._mixture.mixture_second(moments, third, reverse)
-        count = released_shape(self.mechanism, theta, size.farthest).numel()
-        if 0 < count <= MOST_COORDINATES and self.sampling_rate < 1:
-            # the box holds every move, whatever else bounds them
-            sharper = log_excess_of_few(self.mechanism, theta, size.farthest, self.sampling_rate, self.orders)
-            forward = torch.minimum(forward, sharper)
         both = torch.stack((forward, self._mixture.mixture_first(moments)), dim=1)
         return torch.minimum(both, self.ceilings)
 
@@ -335,7 +350,8 @@ class SampledAccountant(Accountant):
     Guarantee: for each order there is one running sum per direction. Each is an upper bound except with
     probability ``spent``, to which every step adds ``failure_probability``, and is never above the sum of
     the Poisson-sampled Gaussian. ``spent`` is paid out of delta. ``docs/guarantees.md`` says what the sums
-    promise.
+    promise. ``cut`` is the chance that a sample of the other records reaches the public maximum of a batch
+    (``chance_of_cut``), 0 where there is none; such steps are charged with what holds for every dataset.
 
     >>> from ringfence.mechanisms.truncated import TruncatedGaussian
     >>> batches = torch.randn(10, 2, generator=torch.Generator().manual_seed(0)).double()
@@ -348,7 +364,7 @@ class SampledAccountant(Accountant):
 
     _SETTINGS: ClassVar = {
         **{"mechanism": Mechanism.from_state_dict, "sensitivity": Sensitivity.from_state},
-        **{"sampling_rate": as_given, "failure_probability": as_given},
+        **{"sampling_rate": as_given, "failure_probability": as_given, "cut": as_given},
     }
     _SUMS: ClassVar = ("forward", "backward", "gaussian", "data_independent")
     _NUMBERS: ClassVar = ("spent",)
@@ -364,13 +380,15 @@ class SampledAccountant(Accountant):
         sampling_rate: float,
         orders: Sequence[float] | Tensor = SAMPLED_ORDERS,
         failure_probability: float = 1e-9,
+        cut: float = 0.0,
     ) -> None:
         self.mechanism = checked_mechanism(mechanism)
         self.sensitivity = Sensitivity.of(sensitivity)
         self.sampling_rate = checks.rate("sampling_rate", sampling_rate)
         self.failure_probability = checks.probability("failure_probability", failure_probability)
+        self.cut = checks.number("cut", cut, checks.share)
         super().__init__(checked_integer_orders(orders))
-        self.settings: dict[tuple[float, float], int] = {}  # (shift / sigma, sampling rate): releases
+        self.settings: dict[tuple[float, Rate], int] = {}  # (shift / sigma, sampling rate): releases
         self._tables = DivergenceTables(knots(self._orders))
         self._own: SampledDivergence | None = None  # the last release with the account's own settings
 
@@ -389,6 +407,8 @@ class SampledAccountant(Accountant):
         is the same number, which is estimated once.
         """
         count = checks.count("count", count, at_least=1)
+        if self.cut:
+            raise ValueError("batches must not be given where samples are cut: use step_worst_case")
         thetas = _Batches(batches)
         release = self._release(thetas.first, mechanism, sensitivity, sampling_rate)
         rdp = release.average(thetas, self.failure_probability)
@@ -441,6 +461,7 @@ class SampledAccountant(Accountant):
             self.sampling_rate if sampling_rate is None else sampling_rate,
             self._orders,
             self._tables,
+            self.cut,
         )
         self._own = release if own else self._own
         return release
@@ -451,7 +472,8 @@ class SampledAccountant(Accountant):
         self.gaussian = self.gaussian + count * release.divergence(release.gaussian)
         ceiling = release.divergence(release.ceilings.amax(dim=0))
         self.data_independent = self.data_independent + count * ceiling
-        setting = (release.mu, release.sampling_rate)
+        rate = release.sampling_rate
+        setting = (release.mu, (rate, self.cut) if self.cut else rate)
         self.settings[setting] = self.settings.get(setting, 0) + count
         self.steps += count
 
@@ -477,10 +499,14 @@ class SampledAccountant(Accountant):
     @classmethod
     def from_state_dict(cls, state: dict[str, Any]) -> Self:
         """The account that a ``state_dict`` describes; an unknown kind, version or key is an error."""
-        account = super().from_state_dict(state)
+        account = super().from_state_dict({"cut": 0.0, **checks.mapping("state", state)})
         for entry in checks.listed("settings", state["settings"]):
             mu, rate, count = checks.listed("settings", entry, length=3)
-            setting = (checks.number("settings", mu, checks.not_negative), checks.rate("settings", rate))
+            pair = checks.listed("settings", rate, length=2) if isinstance(rate, list | tuple) else None
+            share = checks.rate("settings", rate if pair is None else pair[0])
+            size = checks.number("settings", mu, checks.not_negative)
+            cut = None if pair is None else checks.number("settings", pair[1], checks.share)
+            setting: tuple[float, Rate] = (size, share if cut is None else (share, cut))
             account.settings[setting] = checks.count("settings", count, at_least=1)
         if sum(account.settings.values()) != account.steps:
             raise ValueError(f"settings must count {account.steps} steps, got {state['settings']!r}")
@@ -492,11 +518,92 @@ class SampledAccountant(Accountant):
         )
 
 
-# Training charges either kind before each release (``charge``).
-Account = PerInstanceAccountant | SampledAccountant
+class AllocatedAccountant(Accountant):
+    """Adds up epochs, in each of which every record is in one of ``steps_an_epoch`` releases.
 
-_KINDS: dict[str, type[PerInstanceAccountant] | type[SampledAccountant]] = {
-    kind.__name__: kind for kind in (PerInstanceAccountant, SampledAccountant)
+    Which one is drawn at random for each record by itself. An epoch counts as a whole once it was begun
+    (``enter``), and what is charged holds for every dataset. Two draws for the same steps are two epochs.
+
+    Guarantee: all releases of an epoch together are dominated as ``allocation.epoch_losses`` says. Each of
+    its Rényi divergences is at most that of one Gaussian release of the longest move, by convexity.
+
+    >>> import ringfence as rf
+    >>> account = AllocatedAccountant(rf.Gaussian(1.0), rf.Sensitivity(norm=1.0), steps_an_epoch=100)
+    >>> account.step_worst_case(torch.zeros(5), count=1000)
+    >>> round(account.guarantee(delta=1e-5).epsilon, 2), account.epochs
+    (1.7, 10.0)
+    """
+
+    _SETTINGS: ClassVar = {
+        **{"mechanism": Mechanism.from_state_dict, "sensitivity": Sensitivity.from_state},
+        "steps_an_epoch": as_given,
+    }
+    _NUMBERS: ClassVar = ("epochs", "mu")
+
+    epochs: float
+    mu: float  # the longest move, in units of sigma
+
+    def __init__(
+        self,
+        mechanism: Mechanism,
+        sensitivity: Real | Sensitivity,
+        steps_an_epoch: int,
+        orders: Sequence[float] | Tensor = DEFAULT_ORDERS,
+    ) -> None:
+        self.mechanism = checked_mechanism(mechanism)
+        self.sensitivity = Sensitivity.of(sensitivity)
+        self.steps_an_epoch = checks.count("steps_an_epoch", steps_an_epoch, at_least=1)
+        super().__init__(checked_orders(orders))
+        self._entered: tuple[int, ...] | None = None
+
+    def enter(self, epoch: tuple[int, ...]) -> None:
+        """Counts one epoch more, unless it is the one that was entered last."""
+        if epoch != self._entered:
+            self.epochs += 1
+            self._entered = epoch
+
+    def charge(self, theta: Tensor, batches: Iterable[Tensor] | None = None) -> None:
+        """Counts one release of the epoch that was entered last, as ``Account.charge``."""
+        if self._entered is None:
+            raise ValueError("enter must be called before charge: which epoch a release is in is not known")
+        self._add(theta, 1, 0)
+
+    def step_worst_case(self, theta: Real, *, count: int = 1) -> None:
+        """Adds ``count`` releases, epoch after epoch. Of ``theta`` only the shape counts."""
+        count = checks.count("count", count, at_least=1)
+        before, after = (math.ceil(steps / self.steps_an_epoch) for steps in (self.steps, self.steps + count))
+        self._add(checks.tensor("theta", theta), count, after - before)
+
+    def _add(self, theta: Tensor, count: int, epochs: int) -> None:
+        self.mu = max(self.mu, math.sqrt(2 * ceilings(self.mechanism, theta, self.sensitivity)[0]))
+        self.epochs += epochs
+        self.steps += count
+        self.forward = self.backward = 0.5 * self.mu**2 * self.epochs * self._orders
+
+    def privacy_loss(self) -> PrivacyLoss:
+        """The steps so far as one value, which adds up with that of other accounts."""
+        sums = tuple(self.forward.tolist())
+        return PrivacyLoss(
+            releases=((self.mu, (self.steps_an_epoch,), round(self.epochs)),) if self.epochs else (),
+            zcdp=0.5 * self.mu**2 * self.epochs,
+            orders=tuple(self._orders.tolist()),
+            ceiling=sums,
+            forward=sums,
+            backward=sums,
+            gaussian=sums,
+            steps=self.steps,
+            change=ADDED_OR_REMOVED,
+        )
+
+    def __repr__(self) -> str:
+        return f"AllocatedAccountant({self.mechanism!r}, steps={self.steps}, epochs={round(self.epochs)})"
+
+
+# Training charges one of these before each release (``charge``).
+Account = PerInstanceAccountant | SampledAccountant | AllocatedAccountant
+
+_KINDS: dict[str, type[PerInstanceAccountant] | type[SampledAccountant] | type[AllocatedAccountant]] = {
+    kind.__name__: kind for kind in (PerInstanceAccountant, SampledAccountant, AllocatedAccountant)
 }
 
 

@@ -6,8 +6,9 @@ in the data or not by independent fair coins, and the outcome of one run with al
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache
+from functools import partial
+from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,97 +16,68 @@ from scipy.special import betaincinv, ndtr, ndtri  # type: ignore[import-untyped
 from scipy.stats import binom  # type: ignore[import-untyped]
 
 from ringfence import checks
+from ringfence.accounting.conversion import gaussian_delta
 
 Floats = NDArray[np.float64]
+Sides = tuple[Floats, Floats]  # the same statistics, (statistics, draws), on either dataset
 Blowup = Callable[[float], float]
 
 _THRESHOLDS = 64  # how many are tried on the draws that choose one
-_LARGEST = 64.0  # no larger epsilon is searched for
-_LARGEST_MU = 16.0
+_LARGEST = 64.0  # no larger epsilon or mu is searched for
 _HALVINGS = 40
 _ROUNDING = 1e-9  # the share by which sums must exceed what they are compared with
 
 
-@lru_cache(maxsize=32)
-def rate_bounds(trials: int, failure_probability: float) -> tuple[Floats, Floats]:
-    """Lower and upper confidence bounds of a rate after k = 0 .. trials hits (Clopper and Pearson 1934).
+def rate_at_least(hits: object, trials: int, failure_probability: float) -> Floats:
+    """Lower confidence bound of a rate after so many hits (Clopper and Pearson 1934).
 
-    Guarantee: each end fails with at most ``failure_probability``, whatever the rate.
+    Guarantee: above the rate with at most ``failure_probability``, whatever the rate.
 
-    >>> lower, upper = rate_bounds(10, 0.05)
-    >>> round(float(lower[10]), 4), round(float(upper[0]), 4)
-    (0.7411, 0.2589)
+    >>> round(float(rate_at_least(10, 10, 0.05)), 4)
+    0.7411
     """
-    hits = np.arange(1, checks.count("trials", trials, at_least=1) + 1, dtype=np.float64)
-    lower = np.concatenate(([0.0], betaincinv(hits, trials + 1 - hits, failure_probability)))
-    return lower, 1 - lower[::-1]
+    found = np.asarray(hits, dtype=np.float64)
+    return np.where(found > 0, betaincinv(np.maximum(found, 1), trials + 1 - found, failure_probability), 0.0)
 
 
-@dataclass(frozen=True)
-class Event:
-    """The set of large (``sign`` 1) or small (-1) values of one statistic, ends included.
+def _proved(
+    hits: list[Any], trials: list[int], likelier: int, delta: float, share: float
+) -> tuple[Floats, Floats]:
+    """log((P - delta) / Q) and the difference of normal quantiles, with P from below and Q from above."""
+    rate = rate_at_least(hits[likelier], trials[likelier], share)
+    alarm = 1 - rate_at_least(trials[1 - likelier] - hits[1 - likelier], trials[1 - likelier], share)
+    return np.log(np.maximum(rate - delta, 1e-300)) - np.log(alarm), ndtri(rate) - ndtri(alarm)
 
-    ``swapped`` where the set is likelier on the second dataset.
+
+def best_event(choose: Sides, judge: Sides, delta: float, share: float) -> tuple[float, float, Sides]:
+    """Lower bounds of epsilon and mu that draws prove by an event which others chose, not cut off at 0.
+
+    The event, a set of large or of small values of one statistic, is the one that proves the largest epsilon
+    on ``choose``, in either order of the datasets. ``judge`` has the draws that prove. Last comes its
+    statistic on them, turned so that it is larger in the first dataset.
+
+    Guarantee: both hold but with probability 2 ``share``, if ``judge`` was drawn independently of ``choose``.
     """
-
-    statistic: int
-    sign: int
-    swapped: bool
-    threshold: float
-
-    def rates(self, inside: Floats, outside: Floats, share: float) -> tuple[float, float]:
-        """The rate of the event where it is likelier, from below, and where it is not, from above.
-
-        Guarantee: each fails with probability at most ``share`` if the event does not depend on the draws.
-        """
-        sides = (outside, inside) if self.swapped else (inside, outside)
-        hits = [int((self.sign * side[self.statistic] >= self.threshold).sum()) for side in sides]
-        sizes = [side.shape[1] for side in sides]
-        return float(rate_bounds(sizes[0], share)[0][hits[0]]), float(
-            rate_bounds(sizes[1], share)[1][hits[1]]
-        )
-
-
-def best_event(inside: Floats, outside: Floats, delta: float, share: float) -> Event:
-    """The event that proves the largest epsilon on these draws, (statistics, trials), of either dataset."""
-    found: tuple[float, Event] = (-math.inf, Event(0, 1, False, math.inf))
-    for statistic in range(len(inside)):
-        for sign in (1, -1):
-            sides = [np.sort(sign * side[statistic]) for side in (inside, outside)]
-            pooled = np.sort(np.concatenate(sides))
-            ranks = np.linspace(0, len(pooled) - 1, min(_THRESHOLDS, len(pooled))).round().astype(int)
-            # the extremes decide where one side never goes: each end of each side is among them
-            ends = [end for side in sides for end in (side[0], side[-1])]
-            ends += [math.nextafter(side[-1], math.inf) for side in sides]
-            thresholds = np.unique(np.concatenate((pooled[ranks], ends)))
-            hits = [len(side) - np.searchsorted(side, thresholds) for side in sides]
-            for swapped in (False, True):
-                ours, theirs = (hits[::-1], sides[::-1]) if swapped else (hits, sides)
-                rate = rate_bounds(len(theirs[0]), share)[0][ours[0]]
-                alarm = rate_bounds(len(theirs[1]), share)[1][ours[1]]
-                gain = np.log(np.maximum(rate - delta, 1e-300)) - np.log(alarm)
-                best = int(gain.argmax())
-                if gain[best] > found[0]:
-                    found = float(gain[best]), Event(statistic, sign, swapped, float(thresholds[best]))
-    return found[1]
-
-
-def epsilon_of_rates(rate: float, false_alarms: float, delta: float) -> float:
-    """log((rate - delta) / false alarms), at least 0: what an event proves.
-
-    >>> round(epsilon_of_rates(0.5, 0.1, 0.0), 4)
-    1.6094
-    """
-    return max(0.0, math.log((rate - delta) / false_alarms)) if rate > delta else 0.0
-
-
-def mu_of_rates(rate: float, false_alarms: float) -> float:
-    """The smallest mu of Gaussian differential privacy at which these rates are possible.
-
-    >>> round(mu_of_rates(0.5, 0.1), 4)
-    1.2816
-    """
-    return max(0.0, float(ndtri(rate) - ndtri(false_alarms))) if rate > 0 and false_alarms < 1 else 0.0
+    best, event, threshold = -math.inf, (0, 1, 0), math.inf
+    for row, sign in product(range(len(choose[0])), (1, -1)):
+        sides = [np.sort(sign * side[row]) for side in choose]
+        pooled = np.sort(np.concatenate(sides))
+        ranks = np.linspace(0, len(pooled) - 1, min(_THRESHOLDS, len(pooled))).round().astype(int)
+        # the extremes decide where one side never goes: each end of each side is among them
+        ends = [end for side in sides for end in (side[0], side[-1], math.nextafter(side[-1], math.inf))]
+        thresholds = np.unique(np.concatenate((pooled[ranks], ends)))
+        hits = [len(side) - np.searchsorted(side, thresholds) for side in sides]
+        for likelier in (0, 1):
+            gains, _ = _proved(hits, [len(side) for side in sides], likelier, delta, share)
+            if gains.max() > best:
+                best, event = float(gains.max()), (row, sign, likelier)
+                threshold = float(thresholds[gains.argmax()])
+    row, sign, likelier = event
+    turned = [sign * side[row] for side in judge]
+    found = [(side >= threshold).sum() for side in turned]
+    epsilon, mu = _proved(found, [len(side) for side in turned], likelier, delta, share)
+    toward = 1 - 2 * likelier
+    return float(epsilon), float(mu), (toward * turned[0], toward * turned[1])
 
 
 def epsilon_lower_bound(inside: object, outside: object, delta: float, confidence: float) -> float:
@@ -128,12 +100,6 @@ def epsilon_lower_bound(inside: object, outside: object, delta: float, confidenc
     True
     """
     share = (1 - checks.probability("confidence", confidence)) / 2
-    first, second = halves(inside, outside)
-    return epsilon_of_rates(*best_event(*first, delta, share).rates(*second, share), delta)
-
-
-def halves(inside: object, outside: object) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
-    """The first half of the draws of either side, and the second, as (statistics, trials)."""
     sides = [np.atleast_2d(np.asarray(side, dtype=np.float64)) for side in (inside, outside)]
     if min(side.shape[1] for side in sides) < 2 or len(sides[0]) != len(sides[1]):
         raise ValueError(
@@ -144,8 +110,8 @@ def halves(inside: object, outside: object) -> tuple[tuple[Floats, Floats], tupl
         raise FloatingPointError(
             "inside and outside must not be NaN: a value that neither law can give was drawn"
         )
-    first, second = ([np.array_split(side, 2, axis=1)[half] for side in sides] for half in (0, 1))
-    return (first[0], first[1]), (second[0], second[1])
+    first, second = zip(*(np.array_split(side, 2, axis=1) for side in sides), strict=True)
+    return max(0.0, best_event(first, second, delta, share)[0])
 
 
 def one_run_p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
@@ -155,6 +121,11 @@ def one_run_p_value(canaries: int, guesses: int, right: int, epsilon: float, del
     ``guesses`` trials with chance e^eps / (1 + e^eps) each, v right guesses and m canaries,
 
         P(W >= v) + 2 m delta max_{i = 1 .. v} P(v > W >= v - i) / i.
+
+    It grows with epsilon where 2 m delta <= 1. A search for a large epsilon with a small p-value does not
+    rest on that: a mechanism is (epsilon, delta)-DP at every epsilon above its own too, so any count that
+    refutes one of these is reached with at most that probability, and the smallest such count is reached
+    whenever another is.
 
     >>> round(one_run_p_value(1000, 100, 75, 0.673, 1e-4), 3)  # their example, page 46
     0.05
@@ -179,28 +150,22 @@ def approximate_blowup(epsilon: float, delta: float) -> Blowup:
     return lambda rate: max(0.0, (rate - delta) / factor, 1 - delta - (1 - rate) * factor)
 
 
-def gaussian_blowup(mu: float) -> Blowup:
-    """The smallest Q(S) that mu-GDP allows where P(S) is x, as a function of x.
-
-    >>> round(gaussian_blowup(1.0)(0.5), 4)
-    0.1587
-    """
-    return lambda rate: float(ndtr(ndtri(rate) - mu))
-
-
 def one_run_refutes(blowup: Blowup, canaries: int, guesses: int, right: int, significance: float) -> bool:
     """Whether at least ``right`` right guesses are too many for a trade-off curve, at this significance.
 
-    Theorem of Mahloujifar, Melis and Chaudhuri 2025 (arXiv 2410.22235). Let p_i be the probability of
-    i right guesses, r_t = sum_{i >= t} i p_i / m and h_t = sum_{i >= t} (guesses - i) p_i / m. A canary that
-    is guessed right, while at least t - 1 others are, is a wrong guess with t - 1 others where its coin is
-    the other one. Both are the same event of the output. Averaged over coins and canaries (the curve is
-    convex), h_{t-1} >= blowup(r_t) for every t.
+    Theorem of Mahloujifar, Melis and Chaudhuri 2025 (arXiv 2410.22235). With c guesses and m canaries let G_t
+    be the probability of at least t right guesses, r_t that of a canary, drawn at random, to be guessed
+    right while at least t are right, and h_t that of one to be guessed wrong then. A right guess beside t - 1
+    others that are right is, where its canary's coin is the other one, a wrong guess beside t - 1: both are
+    the same event of the output. So h_{t-1} >= blowup(r_t), averaged over coins and canaries, as the blowup
+    is convex. With T_t = G_{t+1} + G_{t+2} + ... it is m r_t = t G_t + T_t and r_t + h_t = c G_t / m, so
 
-    If P(at least ``right``) were ``significance``, p would be least where all of it is at ``right`` and every
-    further p_t is no larger than these inequalities ask: moving mass from i to i - 1 lowers every r and
-    raises every h that is still asked for. If even then the p_i add up to more than 1, the probability is
-    smaller. ``blowup`` must be that of a curve that holds in both directions.
+        (c - t + 1) G_{t-1} >= G_t + T_t + m blowup((t G_t + T_t) / m).
+
+    The right side grows with every G. So if G at ``right`` is at least ``significance``, each G_t below is at
+    least what these inequalities give from G = 0 beyond ``right``. If that is more than 1 at t = 0, G at
+    ``right`` is smaller. A larger parameter has a smaller blowup, so what is refuted at one is refuted below.
+    ``blowup`` must be that of a curve that holds in both directions.
 
     >>> one_run_refutes(approximate_blowup(1.0, 0.0), 1000, 100, 90, 0.05)
     True
@@ -209,7 +174,7 @@ def one_run_refutes(blowup: Blowup, canaries: int, guesses: int, right: int, sig
     """
     most = guesses / canaries * (1 + _ROUNDING)
     hits, misses = significance * right / canaries, significance * (guesses - right) / canaries
-    for count in range(right - 1, -1, -1):
+    for count in range(right - 1, -1, -1):  # hits and misses are r and h at count + 1
         asked = blowup(min(hits, 1.0))
         if asked <= misses or hits + misses > most:
             break
@@ -217,92 +182,72 @@ def one_run_refutes(blowup: Blowup, canaries: int, guesses: int, right: int, sig
     return hits + misses > most
 
 
-def largest_refuted(refutes: Callable[[float], bool], most: float = _LARGEST) -> float:
-    """The largest parameter that is refuted, from below; what is refuted at a value is refuted below it.
+def largest_refuted(refutes: Callable[[float], bool], low: float = 0.0) -> float:
+    """A parameter that is refuted, the largest where all below are refuted too; ``low`` if that is not.
 
     >>> round(largest_refuted(lambda epsilon: epsilon < 0.7), 6)
     0.7
     """
-    low, high = 0.0, most
+    if not refutes(low):
+        return low
+    high = _LARGEST
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if refutes(middle) else (low, middle)
     return low
 
 
-@dataclass(frozen=True)
-class OneRun:
-    """Right guesses of several rules in one run: pairs of guesses and right ones.
+def epsilon_of_mu(mu: float, delta: float) -> float:
+    """The epsilon that mu-GDP has at this delta, from below; 0 where delta is 0, of which none is said.
+
+    >>> round(epsilon_of_mu(0.32, 1e-5), 4)
+    1.2151
+    """
+    least = delta * (1 + _ROUNDING)
+    return largest_refuted(lambda epsilon: gaussian_delta(mu, epsilon) > least) if delta and mu else 0.0
+
+
+def ranked_guesses(inside: Floats, outside: Floats, rng: np.random.Generator) -> list[tuple[int, int]]:
+    """How many guesses several rules make, and how many are right, by the ranks of the scores.
 
     A rule guesses "in" for the largest scores, and one of the two kinds also "out" for the smallest. How many
-    guesses each makes is public: it depends on the number of canaries alone. Each rule may fail with an
-    equal part of the significance.
+    guesses each makes depends on the number of canaries alone, which is public; fewer than 16 prove nothing.
+    ``rng`` orders equal scores, whichever side they are on.
 
-    Guarantee: each bound is above the truth with probability at most the significance.
+    >>> ranked_guesses(np.arange(16.0) + 16, np.arange(16.0), np.random.default_rng(0))
+    [(16, 16), (16, 16), (32, 16), (32, 32)]
     """
+    scores = np.concatenate((inside, outside))
+    shuffled = rng.permutation(len(scores))
+    ranked = (shuffled < len(inside))[np.argsort(scores[shuffled], kind="stable")[::-1]]
+    high, low = ranked.cumsum(), (~ranked[::-1]).cumsum()
+    rules = []
+    for power in range(len(scores).bit_length() - 5, -1, -1):
+        count = len(scores) >> power
+        both = int(high[count - count // 2 - 1] + low[count // 2 - 1])
+        rules += [(count, int(high[count - 1])), (count, both)]
+    return rules
 
-    canaries: int
-    rules: tuple[tuple[int, int], ...]
 
-    @classmethod
-    def of(cls, inside: Floats, outside: Floats, rng: np.random.Generator) -> "OneRun":
-        """Guesses by the ranks of the scores; ``rng`` orders equal ones, whichever side they are on.
+def one_run_bounds(
+    inside: Floats, outside: Floats, delta: float, significance: float, rng: np.random.Generator
+) -> tuple[float, float, float]:
+    """Epsilon by one_run_p_value, epsilon by one_run_refutes, and mu of Gaussian differential privacy.
 
-        >>> run = OneRun.of(np.arange(8.0) + 8, np.arange(8.0), np.random.default_rng(0))
-        >>> run.rules
-        ((2, 2), (2, 2), (4, 4), (4, 4), (8, 8), (8, 8), (16, 8), (16, 16))
-        """
-        scores = np.concatenate((inside, outside))
-        within = np.concatenate(
-            (np.ones(len(inside), dtype=np.int64), np.zeros(len(outside), dtype=np.int64))
-        )
-        shuffled = rng.permutation(len(scores))
-        ranked = within[shuffled][np.argsort(scores[shuffled], kind="stable")[::-1]]
-        high, low = ranked.cumsum(), (1 - ranked[::-1]).cumsum()
-        counts = [len(scores) >> power for power in range(len(scores).bit_length() - 1)][::-1]
-        top = [(count, int(high[count - 1])) for count in counts]
-        both = [(count, int(high[count - count // 2 - 1] + low[count // 2 - 1])) for count in counts]
-        return cls(len(scores), tuple(rule for pair in zip(top, both, strict=True) for rule in pair))
+    Each is the largest of several rules of guessing, which may fail with an equal part of the significance.
 
-    def by_binomial(self, delta: float, significance: float) -> float:
-        """Epsilon by the theorem of Steinke, Nasr and Jagielski."""
-        return self._best(
-            lambda guesses, right, share: (
-                lambda epsilon: one_run_p_value(self.canaries, guesses, right, epsilon, delta) <= share
-            ),
-            significance,
-            _LARGEST,
-        )
+    Guarantee: each is above the truth with probability at most ``significance``.
+    """
+    canaries, rules = len(inside) + len(outside), ranked_guesses(inside, outside, rng)
+    share = significance / len(rules)
 
-    def epsilon(self, delta: float, significance: float) -> float:
-        """Epsilon by the trade-off curve of (epsilon, delta)-DP: nothing else is assumed."""
-        return self._best(
-            lambda guesses, right, share: (
-                lambda epsilon: one_run_refutes(
-                    approximate_blowup(epsilon, delta), self.canaries, guesses, right, share
-                )
-            ),
-            significance,
-            _LARGEST,
-        )
-
-    def mu(self, significance: float) -> float:
-        """Mu by the trade-off curve of Gaussian differential privacy."""
-        return self._best(
-            lambda guesses, right, share: (
-                lambda mu: one_run_refutes(gaussian_blowup(mu), self.canaries, guesses, right, share)
-            ),
-            significance,
-            _LARGEST_MU,
-        )
-
-    def _best(
-        self, refutes: Callable[[int, int, float], Callable[[float], bool]], significance: float, most: float
-    ) -> float:
-        share = significance / len(self.rules)
-        best = 0.0
-        for guesses, right in self.rules:
-            refuted = refutes(guesses, right, share)
-            if 2 * right > guesses and refuted(best):  # no search where it cannot become larger
-                best = max(best, largest_refuted(refuted, most))
-        return best
+    refuting: tuple[Callable[[int, int, float], bool], ...] = (
+        lambda c, v, epsilon: one_run_p_value(canaries, c, v, epsilon, delta) <= share,
+        lambda c, v, epsilon: one_run_refutes(approximate_blowup(epsilon, delta), canaries, c, v, share),
+        lambda c, v, mu: one_run_refutes(lambda x: float(ndtr(ndtri(x) - mu)), canaries, c, v, share),
+    )
+    found = [0.0, 0.0, 0.0]
+    for rule in rules:
+        for place, refutes in enumerate(refuting):
+            found[place] = largest_refuted(partial(refutes, *rule), found[place])
+    return found[0], found[1], found[2]

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,7 @@ import numpy as np
 from scipy.special import betainc  # type: ignore[import-untyped]
 
 from ringfence import checks
-from ringfence.accounting.conversion import gaussian_epsilon
-from ringfence.auditing.bounds import Floats, approximate_blowup, rate_bounds
+from ringfence.auditing.bounds import Floats, approximate_blowup, rate_at_least
 from ringfence.report.chart import Chart, Line, Panel
 
 _RATES = (1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # of false positives
@@ -28,32 +27,30 @@ class Rate:
     high: float
 
 
-def observed_rate(inside: Floats, outside: Floats, false_positive_rate: float, significance: float) -> Rate:
-    """The rate at the threshold with this share of ``outside`` above it, and its band.
+def observed_rates(
+    inside: Floats, outside: Floats, significance: float, at: Sequence[float] = _RATES
+) -> tuple[Rate, ...]:
+    """The rates at thresholds with these shares of ``outside`` above them, each with its band.
 
-    The band is that of thresholds of ``outside`` whose own false positive rate is below, or above, the one
-    that is asked for with three quarters of the confidence (order statistics), and of the rate of ``inside``
-    there (Clopper and Pearson). It holds where scores are independent draws.
+    A band is that of thresholds of ``outside`` whose own false positive rate is below, or above, the one that
+    is asked for (order statistics), and of the rate of ``inside`` there (Clopper and Pearson); each of these
+    four has a quarter of the significance. It holds where scores are independent draws.
 
-    >>> rate = observed_rate(np.arange(1000.0) + 500, np.arange(1000.0), 0.1, 0.05)
+    >>> [rate] = observed_rates(np.arange(1000.0) + 500, np.arange(1000.0), 0.05, [0.1])
     >>> rate.true_positive_rate, 0.5 < rate.low < 0.6 < rate.high < 0.7
     (0.6, True)
     """
-    ours, theirs, count, share = np.sort(inside), np.sort(outside)[::-1], len(outside), significance / 4
-    places = np.arange(1, count + 1)
-    below = betainc(places, count + 1 - places, false_positive_rate)  # that the k-th largest is above
-
-    def hits(threshold: float, *, including: bool) -> int:
-        return len(ours) - int(np.searchsorted(ours, threshold, side="left" if including else "right"))
-
-    lower, upper = rate_bounds(len(ours), share)
-    sure, never = int((below >= 1 - share).sum()), int((below > share).sum())
-    # of the scores above the k-th largest of the others a false positive rate below the asked one is certain
-    low = float(lower[hits(theirs[sure - 1], including=False)]) if sure else 0.0
-    high = float(upper[hits(theirs[never], including=True)]) if never < count else 1.0
-    place = int(false_positive_rate * count)
-    threshold = theirs[place] if place < count else -math.inf
-    return Rate(false_positive_rate, hits(threshold, including=False) / len(ours), low, high)
+    ours, count, share, found = np.sort(inside), len(outside), significance / 4, []
+    theirs, places = np.append(np.sort(outside)[::-1], -math.inf), np.arange(1, count + 1)
+    for rate in at:
+        above = betainc(places, places[::-1], rate)  # that the k-th largest is above the threshold
+        sure, never = int((above >= 1 - share).sum()), int((above > share).sum())
+        hits = len(ours) - np.searchsorted(ours, theirs[[sure - 1, int(rate * count)]], side="right")
+        low = float(rate_at_least(hits[0], len(ours), share)) if sure else 0.0
+        misses = np.searchsorted(ours, theirs[never])
+        high = 1 - float(rate_at_least(misses, len(ours), share))
+        found.append(Rate(rate, float(hits[1] / len(ours)), low, high))
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -113,43 +110,25 @@ class AuditResult:
         missing = f" Not tried: {'; '.join(self.not_tried)}." if self.not_tried else ""
         return f"{said}{assumed}{missing} An audit proves claims wrong, never right."
 
-    def true_positive_rate(self, false_positive_rate: float) -> Rate:
-        """The observed rate at one of the false positive rates that the audit looked at."""
-        for rate in self.observed:
-            if rate.false_positive_rate == false_positive_rate:
-                return rate
-        known = [rate.false_positive_rate for rate in self.observed]
-        raise ValueError(f"false_positive_rate must be one of {known}, got {false_positive_rate!r}")
-
     def chart(self) -> Chart:
         """The claimed and the observed trade-off curve with its band, which ``ringfence.report`` draws."""
-        x = tuple(rate.false_positive_rate for rate in self.observed)
-        columns = [tuple(getattr(rate, name) for rate in self.observed) for name in _COLUMNS[1:]]
-        lines = [Line("observed", x, columns[0], columns[1], columns[2])]
+        x, rates, low, high = zip(*map(astuple, self.observed), strict=True)
+        lines = [Line("observed", x, rates, low, high)]
         if self.claim is not None:
             lines.append(_limit(f"allowed by the claim, {self.claim:.3g}", x, self.claim, self.delta))
         least = self.epsilon_lower_bound
         lines.append(_limit(f"allowed at the lower bound, {_down(least)}", x, least, self.delta, True))
         panel = Panel("Trade-off", "false positive rate", "true positive rate", tuple(lines), x_log=True)
         caption = (
-            "Observed true positives above a claimed curve, with the whole band, refute the claim where "
-            "scores are independent draws; scores of one run are judged by the lower bound."
+            "The band is that of each false positive rate by itself, where scores are independent draws. "
+            "Whether the claim falls is judged by the lower bound alone."
         )
         return Chart("audit", self.what, caption, (panel,))
 
     def as_dict(self) -> dict[str, Any]:
         """Everything that was found, as plain data."""
-        names = ("what", "delta", "significance", "draws", "claim", "epsilon_lower_bound", "mu_lower_bound")
-        return {
-            **{name: getattr(self, name) for name in names},
-            "mu_as_epsilon": gaussian_epsilon(self.mu_lower_bound, self.delta) if self.delta else None,
-            "refuted": self.refuted if self.claim is not None else None,
-            "bounds": self.bounds,
-            "conditions": list(self.conditions),
-            "not_tried": list(self.not_tried),
-            "observed": [{name: getattr(rate, name) for name in _COLUMNS} for rate in self.observed],
-            "statement": self.statement,
-        }
+        refuted = None if self.claim is None else self.refuted
+        return {**asdict(self), "refuted": refuted, "statement": self.statement}
 
     def save(self, path: str | Path) -> list[Path]:
         """Writes the page, with one chart, and the same as JSON beside it; returns both files."""
@@ -166,14 +145,6 @@ class AuditResult:
         write_report(report, page)
         beside.write_text(json.dumps(self.as_dict(), indent=1) + "\n", encoding="utf-8")
         return [page, beside]
-
-
-_COLUMNS = ("false_positive_rate", "true_positive_rate", "low", "high")
-
-
-def observed_rates(inside: Floats, outside: Floats, significance: float) -> tuple[Rate, ...]:
-    """The rates at the false positive rates of the chart."""
-    return tuple(observed_rate(inside, outside, rate, significance) for rate in _RATES)
 
 
 def _limit(name: str, x: Sequence[float], epsilon: float, delta: float, dashed: bool = False) -> Line:

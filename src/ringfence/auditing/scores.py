@@ -3,13 +3,10 @@
 import numpy as np
 
 from ringfence import checks
-from ringfence.accounting.conversion import gaussian_epsilon
-from ringfence.auditing.bounds import Floats, OneRun, best_event, epsilon_of_rates, halves, mu_of_rates
+from ringfence.auditing.bounds import Floats, best_event, epsilon_of_mu, one_run_bounds
 from ringfence.auditing.result import AuditResult, observed_rates
 
 _FEWEST = 10  # scores of a side: fewer prove next to nothing
-INDEPENDENT = "scores are independent draws: a run of its own for each"
-COINS = "each canary was in the data or not by its own fair coin"
 
 
 def audit_scores(
@@ -28,8 +25,9 @@ def audit_scores(
     Larger scores should mean "in". Scores of one trained model depend on each other: the bounds of one run
     count (arXiv 2305.08846 and 2410.22235), for which everybody must have been in by a fair coin. If each
     score comes from a run of its own, say ``independent``: thresholds count, and no coin is needed. All are
-    in ``bounds``; "f-DP, Gaussian" is the epsilon of the smallest mu that is left to a mechanism with a
-    Gaussian trade-off curve, such as DP-SGD with many steps. ``seed`` orders equal scores and splits halves.
+    in ``bounds``; "f-DP, one run, Gaussian" is the epsilon of the smallest mu that is left to a mechanism
+    with a Gaussian trade-off curve, such as DP-SGD with many steps. ``seed`` orders equal scores and splits
+    halves.
 
     Guarantee: ``epsilon_lower_bound`` is above the true epsilon with probability at most ``significance``.
 
@@ -38,43 +36,41 @@ def audit_scores(
     >>> 4 < found.epsilon_lower_bound < 5, found.refutes(epsilon=3.0)
     (True, True)
     """
-    inside, outside = checked_scores("in_scores", in_scores), checked_scores("out_scores", out_scores)
+    inside, outside = _checked("in_scores", in_scores), _checked("out_scores", out_scores)
     if min(inside.min(), outside.min()) == max(inside.max(), outside.max()):
-        raise ValueError(f"scores must differ, got {inside[0]!r} for all: they tell nothing")
+        raise ValueError(f"scores must differ, got {float(inside[0])!r} for all: they tell nothing")
     checks.probability_or_zero("delta", delta)
     checks.probability("significance", significance)
-    checks.flag("independent", independent)
     if claim is not None:
         checks.number("claim", claim, checks.not_negative)
     rng = np.random.default_rng(checks.seed(seed))
-    run = OneRun.of(inside, outside, rng)
-    first, second = halves(rng.permutation(inside), rng.permutation(outside))
-    share = significance / 2
-    rates = best_event(*first, delta, share).rates(*second, share)
-    one_run, one_run_mu = run.epsilon(delta, significance), run.mu(significance)
-    by_thresholds = epsilon_of_rates(*rates, delta)
-    bounds = {
-        "one run": run.by_binomial(delta, significance),
-        "f-DP, one run": one_run,
-        "f-DP, one run, Gaussian": gaussian_epsilon(one_run_mu, delta) if one_run_mu and delta else 0.0,
-        "thresholds, independent scores": by_thresholds,
-    }
+    by_p_value, by_curve, mu = one_run_bounds(inside, outside, delta, significance, rng)
+    split = (np.array_split(rng.permutation(side)[None], 2, axis=1) for side in (inside, outside))
+    first, second = zip(*split, strict=True)
+    apart, apart_mu, _ = best_event(first, second, delta, significance / 2)
     return AuditResult(
         what=what,
         delta=delta,
         significance=significance,
-        epsilon_lower_bound=by_thresholds if independent else one_run,
-        mu_lower_bound=mu_of_rates(*rates) if independent else one_run_mu,
+        epsilon_lower_bound=max(0.0, apart) if checks.flag("independent", independent) else by_curve,
+        mu_lower_bound=max(0.0, apart_mu) if independent else mu,
         draws=len(inside) + len(outside),
-        bounds=bounds,
-        conditions=(INDEPENDENT if independent else COINS,),
+        bounds={
+            "one run": by_p_value,
+            "f-DP, one run": by_curve,
+            "f-DP, one run, Gaussian": epsilon_of_mu(mu, delta),
+            "thresholds, independent scores": max(0.0, apart),
+        },
+        conditions=("scores are independent draws: a run of its own for each",)
+        if independent
+        else ("each canary was in the data or not by its own fair coin",),
         not_tried=("other scores of the same output",),
         claim=claim,
         observed=observed_rates(inside, outside, significance),
     )
 
 
-def checked_scores(name: str, scores: object) -> Floats:
+def _checked(name: str, scores: object) -> Floats:
     """The scores as a vector: at least ten finite numbers or infinities, none NaN."""
     values = np.asarray(checks.real(name, scores), dtype=np.float64)
     if values.ndim != 1 or len(values) < _FEWEST:

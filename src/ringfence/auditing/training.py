@@ -1,15 +1,13 @@
 """Audits of a whole private training: canaries by a public coin, one run, and the trained model's verdict.
 
-A canary is an example whose whole gradient lies on one parameter that nobody else has. The model is wrapped
-for this: rows that carry a canary's mark leave the model aside, and push that parameter alone. Clipping then
-leaves the longest gradient that it allows, in a direction of its own, at every step: the worst case that
-accounts of DP-SGD are about. The training itself is the user's, and needs to know nothing.
+A canary is an example whose whole gradient lies on one parameter that nobody else has: the wrapped model
+passes rows with a canary's mark by. Clipping leaves the longest gradient that it allows, in a direction of
+its own, at every step: the worst case that accounts of DP-SGD are about. The training itself is the user's.
 """
 
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, TensorDataset
@@ -21,7 +19,6 @@ from ringfence.noise import Noise
 
 _MARK = -1e6  # canary number k is an input of _MARK - k; real inputs must stay above half of it
 _PUSH = 1e4  # how much longer a canary's gradient is than 1: any clipping cuts it
-_MOST = 1_000_000  # canaries whose numbers float32 still tells apart
 
 
 class WithCanaries(nn.Module):
@@ -45,12 +42,10 @@ class WithCanaries(nn.Module):
         first = inputs.flatten(1)[:, 0]
         marked = first < _MARK / 2
         numbers = torch.where(marked, (_MARK - first).round(), self.pushes.num_embeddings - 1).long()
-        shape = (-1, *[1] * (inputs.dim() - 1))
-        logits = self.model(torch.where(marked.view(shape), 0.0, inputs))
+        logits = self.model(torch.where(marked.view(-1, *[1] * (inputs.dim() - 1)), 0.0, inputs))
         pushed = self.pushes(numbers)
-        flat = torch.zeros_like(logits)
         # 0 whatever the parameter has become, so that the gradient is the same at every step
-        moving = torch.cat((_PUSH * (pushed - pushed.detach()), flat[:, 1:]), dim=1)
+        moving = nn.functional.pad(_PUSH * (pushed - pushed.detach()), (0, logits.shape[1] - 1))
         return torch.where(marked.unsqueeze(1), moving, logits)
 
 
@@ -86,43 +81,36 @@ def audit_training(
     True
     """
     inputs, labels = data
-    checks.count("canaries", canaries, at_least=20, at_most=_MOST)
-    if not inputs.is_floating_point() or inputs.dim() < 2 or len(inputs) != len(labels):
+    checks.count("canaries", canaries, at_least=50, at_most=1_000_000)  # float32 tells them apart
+    if inputs.dtype not in (torch.float32, torch.float64) or inputs.dim() < 2 or len(inputs) != len(labels):
         raise ValueError(
-            "data must be a pair of float inputs (examples, ...) and as many labels, "
+            "data must be a pair of float32 or float64 inputs (examples, ...) and as many labels, "
             f"got {inputs.dtype} {list(inputs.shape)} and {list(labels.shape)}"
         )
     if not float(inputs.flatten(1)[:, 0].amin()) > _MARK / 2:
         raise ValueError(f"inputs must be above {_MARK / 2:g}, where canaries begin, and not NaN")
     generator = torch.Generator().manual_seed(Noise(checks.seed(seed)).torch_seed("canaries"))
     inside = torch.randint(2, (canaries,), generator=generator).bool()
-    numbers = inside.nonzero().flatten()
-    marks = (_MARK - numbers.to(inputs.dtype)).view(-1, *[1] * (inputs.dim() - 1))
-    dataset = TensorDataset(
-        torch.cat((inputs, marks.expand(-1, *inputs.shape[1:]))),
-        torch.cat((labels, torch.zeros(len(numbers), dtype=labels.dtype))),
-    )
+    rows = [
+        inputs.new_full((1, *inputs.shape[1:]), _MARK - number)
+        for number in inside.nonzero().flatten().tolist()
+    ]
+    dataset = TensorDataset(torch.cat((inputs, *rows)), torch.cat((labels, labels.new_zeros(len(rows)))))
     model = WithCanaries(make_model(), canaries)
     trained = train(model, dataset)
-    pushes = model.pushes if trained is None else _pushes(trained)
-    scores = pushes.weight.detach().double().cpu().flatten()[:-1].numpy()
-    if np.isnan(scores).any():
+    inner = (model if trained is None else trained).modules()  # what train returns may wrap the model
+    found = [module for module in inner if isinstance(module, WithCanaries)]
+    if not found:
+        raise ValueError(f"train must return the model that it was given, got a {type(trained).__name__}")
+    scores = found[0].pushes.weight.detach().double().cpu().flatten()[:-1]
+    if bool(scores.isnan().any()):
         raise FloatingPointError("the trained model has NaN parameters: the training diverged")
-    found = inside.numpy()
     return audit_scores(
-        scores[found],
-        scores[~found],
+        scores[inside],
+        scores[~inside],
         delta=delta,
         significance=significance,
         claim=claim,
         seed=seed,
         what=f"One training run with {canaries:,} canaries",
     )
-
-
-def _pushes(trained: nn.Module) -> nn.Embedding:
-    """The canaries' parameters of what ``train`` returned, which may wrap the model."""
-    for module in trained.modules():
-        if isinstance(module, WithCanaries):
-            return module.pushes
-    raise ValueError(f"train must return the model that it was given, got a {type(trained).__name__}")

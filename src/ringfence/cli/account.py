@@ -58,9 +58,10 @@ def account(
     --sampling-rate 0.01 --steps 1000
     """
     if noise_bound is not None:
-        if theta is not None or norm is None or sensitivity is not None or bound is not None:
+        others = (theta, sensitivity, at_most, bound, levels)
+        if norm is None or others != (None,) * 5 or mechanism not in ("rectified", "gaussian"):
             raise ValueError(
-                "--noise-bound goes with --norm, --coordinates, --sampling-rate and no file of theta"
+                "--noise-bound goes with --norm, --coordinates, --sampling-rate, no theta and no other law"
             )
         claimed = _around(sigma, noise_bound, norm, coordinates, delta, steps, sampling_rate)
         typer.echo(json.dumps(claimed) if as_json else claimed["statement"])
@@ -101,9 +102,10 @@ def _around(
     from ringfence.numerics.rounding import rounded_up
 
     ends = numbers("--noise-bound", noise_bound, (1, 2), "B or LOWER,UPPER, such as 8 or -8,6")
+    lower, upper = (-ends[0], ends[0]) if len(ends) == 1 else ends
     epsilon = bounded_noise_epsilon(
         sigma,
-        ends[0] if len(ends) == 1 else (ends[0], ends[1]),
+        (lower, upper),
         norm=norm,
         coordinates=coordinates,
         delta=delta,
@@ -112,8 +114,8 @@ def _around(
     )
     statement = (
         f"epsilon = {rounded_up(epsilon)} at delta = {delta:g}, data-independent: one record more or fewer "
-        f"moves each of {steps:,} releases of {coordinates:,} numbers by at most {norm:g} (L2), Poisson rate "
-        f"{rate:g}, Gaussian noise of {sigma:g} bounded to {noise_bound} around the true value. "
+        f"moves a release by at most {norm:g} (L2), releases: {steps:,}, numbers in each: {coordinates:,}, "
+        f"Poisson rate {rate:g}, noise N(0, {sigma:g}^2) within [{lower:g}, {upper:g}] of the true value. "
         "Floating-point noise, sampling that is not Poisson and divisors that depend on the data are "
         "not covered."
     )

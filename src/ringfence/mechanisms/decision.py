@@ -91,7 +91,7 @@ class Decision(ABC):
         shape = checks.broadcast(("winner", "counts without candidates"), (outcome, log_p[0]))
         index = (outcome.long() % len(log_p)).expand(shape).unsqueeze(0)
         return without_nan(
-            self, "log_prob", aligned(outcome, log_p)[0].expand(-1, *shape).gather(0, index).squeeze(0)
+            self, "log_prob", _aligned(outcome, log_p)[0].expand(-1, *shape).gather(0, index).squeeze(0)
         )
 
     def renyi_divergence(self, counts: Real, move: Real, alpha: Real) -> Tensor:
@@ -111,7 +111,7 @@ class Decision(ABC):
             steep = float((order * bound.sqrt()).amax())
             if steep > self.steepest:
                 raise ValueError(f"alpha |move| / sigma must be at most {self.steepest:g}, got {steep:g}")
-            log_p, rho = aligned(order, *self.pair(counts, move))
+            log_p, rho = _aligned(order, *self.pair(counts, move))
             return torch.minimum(pieces.renyi(log_p, rho, order), 0.5 * order * bound)
 
         return self._of_pairs("renyi_divergence", divergence, counts, move, "alpha", order)
@@ -126,7 +126,7 @@ class Decision(ABC):
         size = checks.finite("epsilon", epsilon).double()
 
         def stick(counts: Tensor, move: Tensor, epsilon: Tensor) -> Tensor:
-            log_p, rho = aligned(epsilon, *self.pair(counts, move))
+            log_p, rho = _aligned(epsilon, *self.pair(counts, move))
             return pieces.hockey_stick(log_p, rho, epsilon).clamp(max=1)  # rounding
 
         return self._of_pairs("hockey_stick", stick, counts, move, "epsilon", size)
@@ -328,12 +328,8 @@ def by_queries(kernel: Kernel, counts: Tensor, move: Tensor, value: Tensor, held
     return result
 
 
-def aligned(value: Tensor, *rows: Tensor) -> tuple[Tensor, ...]:
-    """Rows whose dimensions after the first broadcast against the value, which may have more of them.
-
-    >>> aligned(torch.zeros(5, 1), torch.zeros(3, 4))[0].shape
-    torch.Size([3, 1, 4])
-    """
+def _aligned(value: Tensor, *rows: Tensor) -> tuple[Tensor, ...]:
+    """Rows whose dimensions after the first broadcast against the value, which may have more of them."""
     more = (1,) * (value.ndim + 1 - rows[0].ndim)
     return tuple(row.reshape(len(row), *more, *row.shape[1:]) for row in rows)
 

@@ -23,15 +23,16 @@ class Laplace(Mechanism):
 
     At a whole theta the noise is the discrete Laplace law, also known as two-sided geometric. ``bound`` is
     that of ``RectifiedGaussian``: all that falls below ``lower`` becomes one atom there. For other units
-    than whole numbers, multiply theta. ``sigma`` is that of the Gaussian that this law is compared with:
-    scale = sigma sqrt(pi / 2); ``of_scale`` takes the scale itself.
+    than whole numbers, multiply theta. In place of the scale ``sigma`` may be given, by name. It is that of
+    the Gaussian that this law is compared with, scale = sigma sqrt(pi / 2), and accounts, saved states and
+    the command line speak of it as they do for every law.
 
     Guarantee: where a record moves theta by at most m whole steps, no outcome becomes more than e^(m / scale)
     times as likely: pure differential privacy, at every theta. The divergences and information are at most
     those of N(theta, scale^2), and every test at most that of N(theta, sigma^2) (docs/guarantees.md). The
     law has kinks at whole theta, where the information is the larger one of the two sides.
 
-    >>> law = Laplace.of_scale(2.0)
+    >>> law = Laplace(2.0)
     >>> round(float(law.scale), 9), float(law.pure_epsilon(torch.tensor(1.0)))
     (2.0, 0.5)
     >>> law.release(torch.zeros(1000)).frac().any()
@@ -43,14 +44,26 @@ class Laplace(Mechanism):
     atoms_alone = True
     whole = True
 
-    def __init__(self, sigma: Real, bound: Bound = math.inf) -> None:
-        self.sigma = checks.positive("sigma", sigma)
+    def __init__(
+        self, scale: Real | None = None, bound: Bound = math.inf, *, sigma: Real | None = None
+    ) -> None:
+        if (scale is None) == (sigma is None):
+            raise ValueError(
+                "scale, or in its place sigma = scale / sqrt(pi / 2), must be given, got "
+                f"scale={scale!r} and sigma={sigma!r}"
+            )
+        own = checks.positive("sigma", sigma) if scale is None else checks.positive("scale", scale) / _SCALE
+        self.sigma = own
         self.lower, self.upper = checks.interval("bound", bound)
 
     @classmethod
+    def fields(cls) -> tuple[str, ...]:
+        return "sigma", "bound"
+
+    @classmethod
     def of_scale(cls, scale: Real, bound: Bound = math.inf) -> "Laplace":
-        """The law whose noise has this scale: P(k) is proportional to exp(-|k - theta| / scale)."""
-        return cls(checks.positive("scale", scale) / _SCALE, bound)
+        """``Laplace(scale, bound)``."""
+        return cls(scale, bound)
 
     @property
     def scale(self) -> Tensor:

@@ -242,8 +242,13 @@ def _of_run(path: Path) -> Source:
     settings = state["settings"]
     numbers = sum(math.prod(shape) for shape in settings["parameters"].values())
     cost = account.privacy_loss() + PrivacyLoss(numbers=account.steps * numbers if settings["secure"] else 0)
-    sampled = settings["sampling"] == "poisson"
     share = settings["batch_size"] / settings["public_size"]
+    cut = f", at most {settings['max_batch_size']}" if "max_batch_size" in settings else ""
+    batches = {
+        "full": "all examples",
+        "poisson": f"each example with probability {share:.6g}{cut}",
+        "random_allocation": f"each example once in {math.ceil(1 / share):,} batches, drawn at random",
+    }[settings["sampling"]]
     said = assumptions(size_given=True, seed_given=False, secure=settings["secure"])
     return Source(
         what=f"The {numbers:,} parameters of a trained model, after each of {account.steps:,} steps.",
@@ -252,7 +257,7 @@ def _of_run(path: Path) -> Source:
         settings=(
             ("mechanism", repr(Mechanism.from_state_dict(settings["mechanism"]))),
             ("clip", settings["clip"]),
-            ("batches", f"each example with probability {share:.6g}" if sampled else "all examples"),
+            ("batches", batches),
             ("public size", f"{settings['public_size']:g}"),
             ("randomness", "secure releases" if settings["secure"] else "pseudorandom, from a seed"),
         ),

@@ -19,12 +19,29 @@ WEIGHTS = (
     "chosen by constants and public data alone."
 )
 APART = (
-    "Every sentence above holds only if the code that puts batches together treats examples apart, and if "
-    "the loss does: an example's part of it must depend on that example alone."
+    "Every sentence above holds only if the code that puts batches together treats examples apart, and what "
+    "the loop does to inputs does: mixup, for example, does not."
+)
+LOSS = (
+    "Every sentence above holds only if the loss in the loop treats examples apart: an example's part of it "
+    "must depend on that example alone. A mean with CrossEntropyLoss(weight=) divides by the labels of "
+    "others, and a mean over tokens by their lengths."
+)
+PASSES = (
+    "Rounding inside of the model: every sentence above holds up to what it does to the gradient of a record "
+    "where others go through the model with it. With memory_budget=1 none do."
 )
 UNITS = (
     "A record is a whole unit, such as a person: every sentence above is about one unit and all its rows, as "
     "far as units names the unit of each row rightly."
+)
+CUT = (
+    "Batches are Poisson samples that are cut at a public maximum: every sentence above is about datasets of "
+    "at most {:g} records, and one record more or less."
+)
+ALLOCATED = (
+    "In every epoch each record is in one batch, which is drawn at random for it alone. An epoch counts as a "
+    "whole once it was begun."
 )
 SEED = "A seed was given: every sentence above holds only against those who do not know that seed."
 
@@ -65,11 +82,16 @@ def assumptions(
     projection_given: bool = False,
     weights_given: bool = False,
     loops: bool = False,
+    loss_given: bool = False,
+    alone: bool = False,
+    most_records: float | None = None,
+    allocated: bool = False,
 ) -> tuple[str, ...]:
     """The sentences that apply to a run.
 
-    The batches and the loss of one that ``loops`` are the user's own. An ``estimator`` may stand in a
-    pipeline or a search.
+    The batches of one that ``loops`` are the user's own, and so is its loss, unless it is given; every unit
+    goes through the model ``alone``, or not. Accounts of cut samples hold for ``most_records``.
+    Batches may be ``allocated``. An ``estimator`` may stand in a pipeline or a search.
 
     >>> assumptions(size_given=True, seed_given=False, secure=True)
     ()
@@ -82,7 +104,11 @@ def assumptions(
         (PROJECTION, projection_given),
         (WEIGHTS, weights_given),
         (APART, loops),
+        (LOSS, loops and not loss_given),
+        (PASSES, loops and secure and not alone),
         (UNITS, units_given),
+        (CUT.format(most_records or 0), most_records is not None),
+        (ALLOCATED, allocated),
         (SEED, seed_given),
         (FLOATS, not secure),
         (OUTSIDE, estimator),

@@ -11,7 +11,8 @@ from torch.distributed.tensor import DTensor, Partial, distribute_tensor
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_map
 
-from ringfence.accounting.subsampling import Account, SampledAccountant
+from ringfence.accounting.per_instance import PerInstanceAccountant
+from ringfence.accounting.subsampling import Account
 from ringfence.noise import Noise, Place
 from ringfence.training import distributed
 
@@ -33,22 +34,25 @@ class Sharded:
     def __init__(self, model: nn.Module) -> None:
         self.model = model
         self._layers = [layer for layer in model.modules() if isinstance(layer, FSDPModule)]
-        for layer in self._layers:  # the outermost one would stay gathered after an evaluation, and age
-            layer.set_reshard_after_forward(True, recurse=False)
         self._reshard()
         self.trained: dict[str, Any] = {n: p for n, p in model.named_parameters() if p.requires_grad}
         processes = distributed.world_size()
         for name, p in model.named_parameters():
-            if isinstance(p, DTensor) and (p.device_mesh.ndim, p.device_mesh.size()) != (1, processes):
+            if isinstance(p, DTensor) and (
+                (p.device_mesh.ndim, p.device_mesh.size()) != (1, processes) or not p.placements[0].is_shard()
+            ):
                 raise ValueError(
                     f"parameter {name!r} must be sharded by fully_shard over all {processes} processes, got "
-                    f"{p.device_mesh}: other meshes and tensor parallelism are not supported"
+                    f"{p.placements[0]} on {p.device_mesh}: other meshes and tensor parallelism are not "
+                    "supported"
                 )
             if p.requires_grad and not isinstance(p, DTensor):
                 raise ValueError(
                     f"parameter {name!r} is not sharded and others are: apply fully_shard to the model "
                     "itself, after its layers"
                 )
+        for layer in self._layers:  # the outermost one would stay gathered after an evaluation, and age
+            layer.set_reshard_after_forward(True, recurse=False)
         self.settings: dict[str, Any] = {"shards": processes}
         self.place: tuple[Place, ...] = ("shard", distributed.rank())
         with self.gathered():
@@ -110,7 +114,7 @@ class Sharded:
     def charge(self, account: Account, theta: Tensor, batches: Iterable[Tensor] | None) -> None:
         """Charges the release of the whole sum, of which ``theta`` is this process's part."""
         whole = theta.new_zeros(()).expand(sum(p.numel() for p in self.trained.values()))
-        if isinstance(account, SampledAccountant):  # which looks at the shape alone
+        if not isinstance(account, PerInstanceAccountant):  # the others look at the shape alone
             account.charge(whole)
         elif account.adds_coordinates(whole):
 

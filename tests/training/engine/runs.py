@@ -36,7 +36,8 @@ class Run:
         **settings: Any,
     ) -> None:
         self.original = network() if model is None else model
-        settings = {"mechanism": LAW, "clip": CLIP, "seed": 3, "sampling": "full", **settings}
+        own = {"loss": nn.functional.cross_entropy} if settings.get("secure") else {}
+        settings = {**own, "mechanism": LAW, "clip": CLIP, "seed": 3, "sampling": "full", **settings}
         self.engine = rf.PrivacyEngine(**settings)
         self.model, self.optimizer, self.loader = self.engine.make_private(
             self.original,

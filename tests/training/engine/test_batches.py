@@ -61,6 +61,28 @@ def test_nearly_every_batch_fits_into_the_rows_of_a_pass() -> None:
     assert sum(size > batches.rows for size in sizes) <= 3
 
 
+def test_a_cut_sample_keeps_its_maximum_and_everyone_equally_often() -> None:
+    free = Batches("poisson", 60, 20, public_size=60)
+    cut = Batches("poisson", 60, 20, public_size=60, at_most=22)
+    counts, cuts = torch.zeros(60), 0
+    for step in range(3000):
+        (whole,), (part,) = free.of_step(step, Noise(1)), cut.of_step(step, Noise(1))
+        if len(whole.indices) <= 22:
+            assert part == whole
+            continue
+        assert len(part.indices) == 22
+        assert set(part.indices) < set(whole.indices)
+        assert list(part.indices) == sorted(part.indices)
+        counts[list(part.indices)] += 1
+        cuts += 1
+    assert cuts / 3000 == pytest.approx(0.25, abs=0.04)  # of all 60, which are one more than the others
+    assert cut.cut == pytest.approx(0.3361, abs=1e-3)  # 22 of the others
+    share = counts / cuts
+    assert float((share - 22 / 60).abs().max()) < 5 * (22 / 60 * 38 / 60 / cuts) ** 0.5
+    assert cut.rows == 22
+    assert Batches("poisson", 60, 20, public_size=60, at_once=8, at_most=22).rows == 8
+
+
 def test_every_process_has_as_many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """They gather a sharded model together, part by part."""
     monkeypatch.setattr(distributed, "world_size", lambda: 2)

@@ -13,8 +13,11 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import ringfence as rf
+from ringfence.accounting.subsampling import chance_of_cut
 from tests.forks import ended
 from tests.training.engine.runs import CLIP, INPUTS, LABELS, LAW, Run, network, refused
+
+SECURE = {"secure": True, "loss": nn.functional.cross_entropy}
 
 
 def test_settings_are_refused_by_name() -> None:
@@ -24,7 +27,9 @@ def test_settings_are_refused_by_name() -> None:
         rf.PrivacyEngine(LAW, 0.1)
     with refused("clip must be > 0, got 0"):
         rf.PrivacyEngine(LAW, rf.Clamp(0))
-    with refused(r"sampling must be one of \['full', 'poisson'\], got 'shuffle'"):
+    with refused(r"sampling must be one of \['full', 'poisson', 'random_allocation'\], got 'all'"):
+        rf.PrivacyEngine(LAW, CLIP, sampling="all")
+    with refused("got 'shuffle': no gain is proved for shuffled orders"):
         rf.PrivacyEngine(LAW, CLIP, sampling="shuffle")
     with refused("auxiliary_batches must be 0, or at least 2"):
         rf.PrivacyEngine(LAW, CLIP, sampling="full", auxiliary_batches=9, loss=nn.functional.mse_loss)
@@ -94,7 +99,7 @@ def test_models_and_optimizers_are_refused_by_name() -> None:
         Run(optimizer=lambda p: torch.optim.SGD(list(p)[1:], lr=1.0))
     with refused("holds 1 parameters that are not the model's"):
         Run(optimizer=lambda p: torch.optim.SGD([*p, nn.Parameter(torch.zeros(1))], lr=1.0))
-    with refused("must fit the model's 48 trained parameters as one vector, its own shape is"):
+    with refused("must fit the model's 48 trained parameters as one vector, .*its own shape is"):
         Run(mechanism=rf.Gaussian(torch.ones(2, 48)))
     with refused("shapes do not broadcast"):
         Run(mechanism=rf.Gaussian(torch.ones(7)))
@@ -126,7 +131,7 @@ def test_a_pass_trains_what_copies_of_the_model_train(sampling: str, clip: rf.Cl
 @pytest.mark.parametrize("secure", [False, True])
 def test_an_engine_has_no_copies(copied: Callable[[Any], Any], secure: bool) -> None:
     """Eight copies drew the same Poisson samples: together they claimed 5.5, where up to 41 was true."""
-    fresh = rf.PrivacyEngine(LAW, CLIP, secure=secure, public_size=60)
+    fresh = rf.PrivacyEngine(LAW, CLIP, secure=secure, public_size=60, loss=nn.functional.cross_entropy)
     run = Run(sampling="poisson", seed=None, secure=secure, public_size=60).train(1)
     for engine in (fresh, run.engine):
         with refused(
@@ -200,19 +205,54 @@ def with_epsilon(epochs: int = 2, epsilon: float = 3.0, **settings: Any) -> rf.P
     "settings",
     [
         {"sampling": "full"},
-        {"sampling": "full", "mechanism": LAW, "clip": CLIP, "secure": True, "public_size": 50},
+        {"sampling": "full", "mechanism": LAW, "clip": CLIP, "public_size": 50, **SECURE},
+        {"max_batch_size": 20, "epsilon": 30.0, "mechanism": rf.Gaussian(0.5)},
         # a small target: dp-accounting takes seconds to compose the losses of samples at large ones
-        {"secure": True, "public_size": 64, "mechanism": rf.StochasticSign(7.0), "epsilon": 0.3},
+        {"public_size": 64, "mechanism": rf.StochasticSign(7.0), "epsilon": 0.3, **SECURE},
     ],
-    ids=["full", "full, secure", "poisson, secure"],
+    ids=["full", "full, secure", "poisson, cut", "poisson, secure"],
 )
 def test_the_planned_steps_cost_the_target_and_no_more(settings: dict[str, Any]) -> None:
     engine = with_epsilon(**settings)
     assert engine.steps == engine.planned_steps
     assert engine.steps == (2 if settings.get("sampling") == "full" else 8)
     target = settings.get("epsilon", 3.0)
-    assert 0.99 * target <= engine.guarantee(1e-5).epsilon <= target
+    assert 0.999 * target <= engine.guarantee(1e-5).epsilon <= target
     assert engine.run.settings["mechanism"] == engine.mechanism.state_dict()
+
+
+def test_batches_of_a_public_size_are_charged_and_named(tmp_path: Path) -> None:
+    how: dict[str, Any] = {"sampling": "poisson", "max_batch_size": 18, "seed": 5}
+    run = Run(**how)
+    sizes = {len(labels) for _ in range(9) for _, labels in run.loader}
+    run.train(2).engine.save(tmp_path / "run.ckpt")
+    run.engine.close()
+    cut = chance_of_cut(60, 16 / 60, 18)
+    ((mu, rate),) = run.engine.account.settings
+    assert rate == (16 / 60, cut)
+    assert mu == pytest.approx(2 * 0.05 * 48**0.5 / 0.5, rel=1e-3)
+    claim, plain = (Run(**{**how, "max_batch_size": most}).train(2).engine for most in (18, None))
+    assert claim.guarantee(1e-5).epsilon > plain.guarantee(1e-5).epsilon
+    assert "is about datasets of at most 60 records" in claim.guarantee(1e-5).statement
+    assert "at most 60 records" not in plain.guarantee(1e-5).statement
+    assert max(sizes) <= 18
+    again = Run(**how)
+    again.engine.load(tmp_path / "run.ckpt")
+    assert again.engine.account.settings == run.engine.account.settings
+    again.engine.close()
+    with refused("max_batch_size 18, this engine has None"):
+        Run(**{**how, "max_batch_size": None}).engine.load(tmp_path / "run.ckpt")
+    for changes, message in (
+        ({"max_batch_size": 15}, "max_batch_size must be at least batch_size 16, got 15"),
+        (
+            {"public_size": 59},
+            "public_size must be at least the number of examples with max_batch_size, got 59",
+        ),
+        ({"sampling": "full"}, "max_batch_size needs sampling 'poisson'"),
+        ({"auxiliary_batches": 2, "loss": nn.functional.cross_entropy}, "of samples that are cut, only"),
+    ):
+        with refused(message):
+            Run(**{**how, **changes})
 
 
 def test_the_bound_is_kept_and_the_given_sigma_does_not_matter() -> None:

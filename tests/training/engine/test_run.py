@@ -171,6 +171,38 @@ def test_two_loops_at_once_release_no_sample_twice() -> None:
     assert run.engine.steps == 2
 
 
+WEIGHTS = torch.tensor([1.0, 7.0])
+
+
+@pytest.mark.parametrize("way", ["weights", "mixup"])
+def test_a_mean_that_weights_or_mixes_examples_is_refused_where_the_loss_is_given(way: str) -> None:
+    """CrossEntropyLoss(weight=) divides by the weights of all labels, and mixup has two examples in a row."""
+    weighted = nn.CrossEntropyLoss(weight=WEIGHTS if way == "weights" else None)
+    run = Run(batch_size=60, loss=weighted)
+    ((inputs, labels),) = run.loader
+    if way == "weights":
+        loss = weighted(run.model(inputs), labels)
+    else:
+        outputs = run.model(0.6 * inputs + 0.4 * inputs.flip(0))
+        loss = 0.6 * weighted(outputs, labels) + 0.4 * weighted(outputs, labels.flip(0))
+    loss.backward()
+    with refused(r"neither mixup nor a mean with CrossEntropyLoss\(weight=\)"):
+        run.optimizer.step()
+    assert run.engine.steps == 0
+
+
+def test_a_sum_of_weighted_losses_is_right() -> None:
+    summed = nn.CrossEntropyLoss(weight=WEIGHTS, reduction="sum")
+    run, model = Run(batch_size=60, loss=summed, loss_reduction="sum", clip=rf.Norm(0.5)), network()
+    ((inputs, labels),) = run.loader
+    summed(run.model(inputs), labels).backward()
+    run.optimizer.step()
+    each = summed.weight[labels] * nn.functional.cross_entropy(model(inputs), labels, reduction="none")
+    rows = [torch.autograd.grad(one, list(model.parameters()), retain_graph=True) for one in each]
+    wanted = rf.Norm(0.5)(torch.stack([torch.cat([g.flatten() for g in row]) for row in rows])).sum(dim=0)
+    assert torch.allclose(run.engine.run.theta, wanted, atol=1e-5)
+
+
 def test_the_loader_may_be_looked_through_without_training() -> None:
     run = Run(sampling="poisson", batch_size=12)
     run.model.eval()
@@ -251,6 +283,74 @@ def test_a_sum_with_one_bad_coordinate_is_neither_charged_nor_released(bad: floa
     with refused("the sum of clipped gradients of step 3 is not finite"):
         run.release(3, theta)
     assert run.account.steps == 0
+
+
+@pytest.mark.parametrize(
+    ("law", "clip"),
+    [(LAW, CLIP), (rf.Gaussian(0.5), rf.Norm(1.0)), (rf.RectifiedGaussian(0.5, 9.0), rf.Scale(0.05))],
+)
+def test_each_example_pays_for_its_own_clipped_gradients(
+    law: rf.Mechanism, clip: rf.Clip, tmp_path: Any
+) -> None:
+    """Against gradients by plain autograd; a run that goes on from its file goes on with them."""
+    how: dict[str, Any] = {"mechanism": law, "clip": clip, "track_examples": True}
+    run, account = Run(**how), rf.ExampleAccountant(law)
+    for step in range(3):
+        rows = [clipped_sum(run.original, INPUTS[[i]], LABELS[[i]], clip) for i in range(60)]
+        run.train(step + 1)
+        account.step(run.engine.run.theta, torch.stack(rows))
+        if step == 1:
+            run.engine.save(tmp_path / "run")
+            run.engine.close()
+            weights = run.weights().clone()
+            run = Run(**how)
+            run.engine.load(tmp_path / "run")
+            assert torch.equal(run.weights(), weights)
+    for kind in ("ex_post", "per_instance"):
+        found = run.engine.example_epsilons(1e-5, kind)
+        assert torch.allclose(found, account.epsilons(1e-5, kind), rtol=1e-4)
+        assert found.shape == (60,)
+        assert float(found.max()) > 1.05 * float(found.min())
+    assert float(found.max()) <= run.engine.guarantee(1e-5).epsilon
+    run.engine.close()
+
+
+def test_the_epsilons_of_units_are_those_of_their_rows_together() -> None:
+    people = {"units": [i // 3 for i in range(60)], "rows_per_unit": 3, "clip": rf.Norm(0.2)}
+    run = Run(**people, track_examples=True, batch_size=7)
+    rows = [
+        clipped_sum(run.original, INPUTS[i : i + 3], LABELS[i : i + 3], rf.Norm(9.0)) / 3
+        for i in range(0, 60, 3)
+    ]
+    run.train(1)
+    account = rf.ExampleAccountant(LAW)
+    account.step(run.engine.run.theta, rf.Norm(0.2)(torch.stack(rows)))
+    assert torch.allclose(run.engine.example_epsilons(1e-5), account.epsilons(1e-5), rtol=1e-4)
+
+
+def test_the_gradients_of_examples_add_up_to_what_was_released() -> None:
+    """With the masks of dropout that they had in it."""
+    run, sums = Run(network(nn.Dropout(0.5)), track_examples=True, clip=rf.Norm(0.2)), []
+    assert run.engine.run.examples is not None
+    run.engine.run.examples.step = lambda theta, rows: sums.append((theta, torch.cat(list(rows)).sum(dim=0)))
+    run.train(2)
+    for theta, total in sums:
+        assert torch.allclose(theta, total, atol=1e-5)
+
+
+def test_epsilons_of_examples_need_every_release(tmp_path: Any) -> None:
+    with refused("example_epsilons needs track_examples=True"):
+        Run().engine.example_epsilons(1e-5)
+    with refused("track_examples must be False with sampling 'poisson', got True"):
+        Run(track_examples=True, sampling="poisson")
+    run = Run().train(1)
+    run.engine.save(tmp_path / "run")
+    run.engine.close()
+    later = Run(track_examples=True)
+    later.engine.load(tmp_path / "run")
+    with refused("needs every release, got 1 of 2"):
+        later.train(2).engine.example_epsilons(1e-5)
+    later.engine.close()
 
 
 def test_information_of_examples_while_training() -> None:

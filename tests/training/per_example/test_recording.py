@@ -1,6 +1,7 @@
 """The fused pass on a GPU, as it is and repeated from a recording, against examples alone in float64."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from experiments.networks import wide_resnet_16_4
 from ringfence.training.per_example.gradients import ExampleGradients
 from ringfence.training.per_example.recording import RecordedGradients
 from ringfence.training.standardised import StandardisedConv2d
+from tests.training.engine.runs import Run
 from tests.training.per_example.alone import drawn, gradients_alone, seeded, words
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
@@ -163,7 +165,7 @@ def test_a_model_that_waits_for_the_gpu_is_not_recorded_and_says_so() -> None:
 @on_gpu
 def test_an_engine_takes_the_same_steps_with_recordings() -> None:
     ends = []
-    for cuda_graphs in (False, True):
+    for cuda_graphs in (False, True, "auto"):
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3)).cuda()
         data = TensorDataset(torch.randn(200, 6).cuda(), torch.randint(3, (200,)).cuda())
@@ -175,7 +177,11 @@ def test_an_engine_takes_the_same_steps_with_recordings() -> None:
             nn.functional.cross_entropy(private(inputs), labels).backward()
             optimizer.step()
         ends.append(torch.cat([parameter.detach().flatten() for parameter in model.parameters()]))
-    assert torch.allclose(*ends, atol=1e-5)
+        last = len(labels)  # an empty batch, or one of more than the rows of a pass, is not repeated
+        recorded = engine.not_recorded_because is None
+        assert recorded == (cuda_graphs is not False and 0 < last <= engine.run.plan.batches.rows)
+    assert torch.allclose(ends[0], ends[1], atol=1e-5)
+    assert torch.allclose(ends[0], ends[2], atol=1e-5)
 
 
 def test_recordings_are_refused_where_nothing_would_be_recorded() -> None:
@@ -186,3 +192,36 @@ def test_recordings_are_refused_where_nothing_would_be_recorded() -> None:
     engine = rf.PrivacyEngine(law, rf.Clamp(0.1), cuda_graphs=True)
     with pytest.raises(ValueError, match="cuda_graphs needs a model on a GPU"):
         engine.make_private(model, torch.optim.SGD(model.parameters(), lr=0.1), DataLoader(data))
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"clip": rf.Clamp(0.1)}, "the model is not on a GPU"),
+        ({"clip": rf.Scale(0.1)}, "the gradient of every example is formed"),
+        ({"clip": rf.Clamp(0.1), "cuda_graphs": False}, "cuda_graphs is False"),
+    ],
+)
+def test_auto_trains_where_nothing_can_be_recorded_and_says_why(settings: Any, why: str) -> None:
+    run = Run(**{"cuda_graphs": "auto", **settings}).train(1)
+    assert why in (run.engine.not_recorded_because or "")
+    plain = Run(**{**settings, "cuda_graphs": False}).train(1)
+    assert torch.equal(run.weights(), plain.weights())
+    with pytest.raises(TypeError, match="cuda_graphs must be True or False, got 'always'"):
+        Run(**{**settings, "cuda_graphs": "always"})
+
+
+def test_a_batch_that_is_not_one_pass_is_not_recorded_and_says_so() -> None:
+    """Before anything asks for a GPU."""
+    inputs = ((drawn(6, 4),), {})
+    for rows, budget, why in (
+        (4, None, "a batch of 6 rows is not one pass of 4"),
+        (None, None, "a batch of 6 rows is not one pass of None"),
+        (8, 1, "memory_budget holds 1 rows of 8"),
+    ):
+        recorded = RecordedGradients(nn.Linear(4, 2), rows=rows, memory_budget=budget)
+        assert recorded.forward(inputs).shape == (6, 2)
+        assert recorded.not_recorded_because == why
+    recorded = RecordedGradients(nn.Linear(4, 2), rows=8)
+    recorded.forward(inputs)
+    assert recorded.not_recorded_because is None

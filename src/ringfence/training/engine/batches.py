@@ -14,7 +14,7 @@ from ringfence import checks
 from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.sensitivity import Sensitivity
-from ringfence.accounting.subsampling import Account, SampledAccountant
+from ringfence.accounting.subsampling import Account, AllocatedAccountant, SampledAccountant, chance_of_cut
 from ringfence.mechanisms.base import Mechanism
 from ringfence.noise import Noise, Place
 from ringfence.training import distributed
@@ -38,19 +38,25 @@ class Batches:
     """The micro-batches of each step, of which each process has a share.
 
     "full" takes every example in every step, ``batch_size`` at a time. "poisson" takes each with probability
-    batch_size / public_size, independently of the others, so that a batch may be empty. ``count`` is the
+    batch_size / public_size, independently of the others, so that a batch may be empty.
+    "random_allocation" puts each into one of the ``steps_an_epoch`` batches of every epoch. ``count`` is the
     number of examples, and ``public_size`` the same as far as it is public. A Poisson sample comes in as many
-    parts as are needed for at most ``at_once`` examples each, nearly always; None makes one.
+    parts as are needed for at most ``at_once`` examples each, nearly always; None makes one. Of a sample that
+    is larger than ``at_most``, those with the smallest random priorities are kept.
 
     Guarantee: which examples are in the Poisson sample of a step depends on the key of the noise, on the step
-    and on nothing else. Each example's probability is at most the sampling rate that is accounted for, and
-    within 2^-53 of it.
+    and on nothing else; priorities are independent. Each example's probability is at most the sampling rate
+    that is accounted for, and within 2^-53 of it, before a sample is cut. In which step of an epoch an
+    example is depends on the key and on the epoch alone, and every step has the same chance within 2^-53.
 
     >>> [batch.indices for batch in Batches("full", 5, 2, public_size=5).of_step(0, Noise(7))]
     [(0, 1), (2, 3), (4,)]
     >>> batches = Batches("poisson", 1000, 100, public_size=1000)
     >>> [len(batches.of_step(step, Noise(7))[0].indices) for step in range(3)]
     [115, 113, 106]
+    >>> batches = Batches("random_allocation", 6, 2, public_size=6)
+    >>> sorted(index for step in range(3) for index in batches.of_step(step, Noise(7))[0].indices)
+    [0, 1, 2, 3, 4, 5]
     """
 
     sampling: str
@@ -58,10 +64,20 @@ class Batches:
     batch_size: int
     public_size: float
     at_once: int | None = None
+    at_most: int | None = None
 
     def __post_init__(self) -> None:
         if self.is_full:
             return
+        if self.at_most is not None and self.at_most < self.batch_size:
+            raise ValueError(
+                f"max_batch_size must be at least batch_size {self.batch_size}, got {self.at_most}"
+            )
+        if self.at_most is not None and self.count > self.public_size:
+            raise ValueError(
+                f"public_size must be at least the number of examples with max_batch_size, got "
+                f"{self.public_size:g}: how often a sample is cut grows with it"
+            )
         if self.batch_size > self.public_size:
             size = f"{self.public_size:g}"
             each = f", that of {n} processes together" if (n := distributed.world_size()) > 1 else ""
@@ -76,26 +92,46 @@ class Batches:
     @property
     def sampling_rate(self) -> float:
         """The probability with which an example is in a step."""
+        if self.is_allocated:
+            return 1 / self.steps_an_epoch
         return 1.0 if self.is_full else self.batch_size / self.public_size
+
+    @property
+    def is_allocated(self) -> bool:
+        """Whether every example is in one step of each epoch."""
+        return self.sampling == "random_allocation"
+
+    @property
+    def cut(self) -> float:
+        """How often a sample is cut at most."""
+        if self.at_most is None or self.is_full:
+            return 0.0
+        return chance_of_cut(self.public_size, self.sampling_rate, self.at_most)
 
     @property
     def divisor(self) -> float:
         """The public constant by which the sum is divided."""
+        if self.is_allocated:
+            return self.public_size / self.steps_an_epoch
         return self.public_size if self.is_full else float(self.batch_size)
 
     @property
     def steps_an_epoch(self) -> int:
-        """The number of steps in which an example is expected once."""
+        """The number of steps in which an example is once, or is expected once."""
         return 1 if self.is_full else math.ceil(self.public_size / self.batch_size)
 
     @property
     def rows(self) -> int:
         """How many examples of this process's share go through the model together, nearly always."""
-        return self.batch_size if self.is_full else 8 * math.ceil(self._most / self._parts / 8)
+        if self.is_full or self.at_most is not None:
+            return self.batch_size if self.is_full else math.ceil(self._most / self._parts)
+        return 8 * math.ceil(self._most / self._parts / 8)
 
     @property
     def _most(self) -> float:
         """The number of examples that this process's share of a sample nearly always stays below."""
+        if self.at_most is not None:
+            return math.ceil(self.at_most / distributed.world_size())
         share = self.batch_size / distributed.world_size()
         return share + 2.5 * math.sqrt(share)
 
@@ -112,14 +148,29 @@ class Batches:
             starts = range(0, most, self.batch_size)
             parts = [tuple(mine[start : start + self.batch_size]) for start in starts]
         else:
-            sample = self.draw(noise, "sample", step)
+            sample = self.allocated(step, noise) if self.is_allocated else self.draw(noise, "sample", step)
             parts = [sample[part :: self._parts] for part in range(self._parts)]
         return [MicroBatch(step, i, part, i == len(parts) - 1) for i, part in enumerate(parts)]
 
     def draw(self, noise: Noise, *place: Place) -> tuple[int, ...]:
         """Returns this process's share of the Poisson sample that belongs to a place in the run."""
         everyone = noise.at(*place).chosen(self.count, self.sampling_rate)
-        return tuple(everyone[distributed.rank() :: distributed.world_size()])
+        if self.at_most is not None and len(everyone) > self.at_most:
+            priorities = noise.at("priorities", *place).uniforms((len(everyone),))
+            kept = priorities.argsort()[: self.at_most].sort().values
+            everyone = [everyone[i] for i in kept.tolist()]
+        return _mine(everyone)
+
+    def allocated(self, step: int, noise: Noise) -> tuple[int, ...]:
+        """Returns this process's share of the examples that are in this step of their epoch."""
+        epoch, own = divmod(step, self.steps_an_epoch)
+        steps = (noise.at("allocation", epoch).uniforms((self.count,)) * self.steps_an_epoch).long()
+        return _mine((steps == own).nonzero().flatten().tolist())
+
+
+def _mine(everyone: list[int]) -> tuple[int, ...]:
+    """Returns this process's share of a sample."""
+    return tuple(everyone[distributed.rank() :: distributed.world_size()])
 
 
 def largest_batch(batch_size: int) -> int:
@@ -188,6 +239,7 @@ class RunPlan:
     clip: Clip
     sensitivity: Sensitivity
     loss_reduction: str
+    own_loss: bool  # whether gradients are those of the engine's loss, and not of the loop's
     auxiliary_batches: int
     secure: bool
     units: Units
@@ -203,16 +255,19 @@ class RunPlan:
         rounding: float,
         public_size: float | None = None,
         loss_reduction: str = "mean",
+        own_loss: bool = False,
         auxiliary_batches: int = 0,
         secure: bool = False,
         units: Units | None = None,
         micro_batch_size: int | None = None,
+        max_batch_size: int | None = None,
     ) -> "RunPlan":
         """Returns the plan for the examples of a loader. ``rounding`` is the relative error of one operation.
 
-        A mean loss divides each example's gradient by n: three roundings that another n would make
-        differently, for n examples; where there are several rows to a unit, one more. A loader's batch_size
-        is that of each process, so that a Poisson sample is as large as all of theirs.
+        A mean loss in the loop divides each example's gradient by n: three roundings that another n would
+        make differently, for n examples; where there are several rows to a unit, one more. They are relative
+        to the gradient of each output of each row, and charged relative to their clipped sum. A loader's
+        batch_size is that of each process, so that a Poisson sample is as large as all of theirs.
         """
         loader, rows, batch_size = checked_loader(loader)
         batch_size *= 1 if sampling == "full" else distributed.world_size()
@@ -220,13 +275,13 @@ class RunPlan:
         count = units.count
         size = float(checks.positive("public_size", count if public_size is None else public_size))
         sensitivity = Sensitivity.of(clip.sensitivity)
-        if loss_reduction == "mean":
+        if loss_reduction == "mean" and not own_loss:
             roundings = 4 if units.per_unit == 1 else 5
             sensitivity = sensitivity.times(1 + 2 * roundings * largest_batch(batch_size) * rounding)
         if secure:
             sensitivity = secure_sensitivity(sensitivity, count, size)
-        batches = Batches(sampling, count, batch_size, size, micro_batch_size)
-        how = (loss_reduction, auxiliary_batches, secure, units)
+        batches = Batches(sampling, count, batch_size, size, micro_batch_size, max_batch_size)
+        how = (loss_reduction, own_loss, auxiliary_batches, secure, units)
         return cls(loader, batches, mechanism, clip, sensitivity, *how)
 
     def settings(self) -> dict[str, Any]:
@@ -241,6 +296,8 @@ class RunPlan:
             "clip": repr(self.clip),
             "loss_reduction": self.loss_reduction,
             "auxiliary_batches": self.auxiliary_batches,
+            **({"loss": "of the engine"} if self.own_loss else {}),
+            **({} if self.batches.at_most is None else {"max_batch_size": self.batches.at_most}),
             **({} if self.units.are_rows else {"rows_per_unit": self.units.per_unit}),
         }
 
@@ -248,7 +305,10 @@ class RunPlan:
         """Returns an account for such steps."""
         if self.batches.is_full:
             return PerInstanceAccountant(self.mechanism, self.sensitivity)
-        return SampledAccountant(self.mechanism, self.sensitivity, self.batches.sampling_rate)
+        batches = self.batches
+        if batches.is_allocated:
+            return AllocatedAccountant(self.mechanism, self.sensitivity, batches.steps_an_epoch)
+        return SampledAccountant(self.mechanism, self.sensitivity, batches.sampling_rate, cut=batches.cut)
 
     def cost(self, numbers: int, steps: int) -> PrivacyLoss:
         """Returns what ``steps`` steps cost that release ``numbers`` numbers each, for every dataset."""

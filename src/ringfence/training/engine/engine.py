@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from ringfence import checks
 from ringfence.accounting.fisher import InformationNorm
-from ringfence.accounting.guarantee import Guarantee
+from ringfence.accounting.guarantee import EpsilonKind, Guarantee
 from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.subsampling import Account
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
@@ -45,21 +45,29 @@ class PrivacyEngine:
     """Trains any torch model with a mechanism on the sum of clipped gradients.
 
     Batches. ``sampling`` "poisson" puts each example into a batch with probability batch_size / public_size;
+    "random_allocation" puts each into one of the batches of every epoch, drawn at random by itself, and
     "full" takes every example in every step, the loader's batch_size at a time. ``public_size`` is the number
     of examples as far as it is public; where it is None, the dataset's length counts as public, which the
     statement says and a secure run refuses. The released sum is divided by batch_size (poisson) or by
-    public_size (full), never by the number of examples that happen to be in the batch. Where several
-    processes train, the loader's batch_size is that of each, and batch_size here that times their number;
-    every process loads all data, and takes its share of a step.
+    public_size (full), never by the number of examples that happen to be in the batch. With
+    ``max_batch_size`` a Poisson sample never has more examples: of a larger one, some are drawn by lot. On a
+    GPU all batches then go through the model in one shape. The account pays for it, hardly anything where the
+    maximum is rarely reached (batch_size and four times its square root), and needs ``public_size`` or fewer
+    examples. Where several processes train, the loader's batch_size is that of each, and batch_size here that
+    times their number, as ``max_batch_size`` is; every process loads all data, and takes its share of a step.
 
     Loss. ``loss_reduction`` says what the loss in your loop does over a batch, "mean" or "sum"; the loss must
-    not mix examples in any other way. ``loss``, the same loss as a function of outputs and targets, is only
-    needed for what follows. With ``fisher_every`` k, the Fisher information loss of the examples in the batch
-    is measured in every k-th step, "spectral" or "trace" as ``fisher_kind`` says. ``auxiliary_batches`` is
-    the number of further Poisson samples that are drawn in each step and never released, to estimate the
-    per-instance cost (``SampledAccountant``); with 0 a sampled step is charged with what holds for every
-    dataset. ``on_step`` receives a ``StepReport`` after each step. ``memory_budget`` is the number of bytes
-    for the gradients of a chunk of examples; None means 1 GiB, or three quarters of what is free on a GPU.
+    not mix examples in any other way. With ``loss``, the same loss as a function of outputs and targets, the
+    engine takes the gradients of each example's own loss itself, and those of your loop are only compared
+    with them. A secure run with a mean needs it, and so does what follows. With ``fisher_every`` k, the
+    Fisher information loss of the examples in the batch is measured in every k-th step, "spectral" or "trace"
+    as ``fisher_kind`` says. ``auxiliary_batches`` is the number of further Poisson samples that are drawn in
+    each step and never released, to estimate the per-instance cost (``SampledAccountant``); with 0 a sampled
+    step is charged with what holds for every dataset. ``on_step`` receives a ``StepReport`` after each step.
+    With ``track_examples`` and "full", another pass in each step takes the clipped gradient of every example,
+    and ``example_epsilons`` says what each one paid; the inputs of a whole step are held until then.
+    ``memory_budget`` is the number of bytes for the gradients of a chunk of examples; None means 1 GiB, or
+    three quarters of what is free on a GPU.
 
     Units. With ``augmentations`` K the loader gives K rows of each example, on the model's device, of which
     ``transform`` has changed the inputs: a function of a batch that treats rows apart, such as random crops.
@@ -75,7 +83,8 @@ class PrivacyEngine:
     With ``secure`` and with ``Scale`` the gradient of every example is formed. Where vmap cannot run a model,
     each example goes through a copy of it; ``fallback_reason`` says why. With ``cuda_graphs`` a GPU repeats
     the passes from a recording of the second one, which saves the work of Python: what the model decides
-    there, such as a rate of dropout that falls from step to step, is then decided once.
+    there, such as a rate of dropout that falls from step to step, is then decided once. "auto" does so where
+    it can, and ``not_recorded_because`` says why not.
 
     Randomness. ``seed`` None takes 256 bits from the operating system; those who know the seed know the
     noise. With ``secure``, batches and noise come from fresh cryptographic streams and releases lie on a
@@ -86,10 +95,9 @@ class PrivacyEngine:
     Guarantee: the parameters depend on the data through the mechanism only, and the sum of each step is
     charged before it is released. What the model computes for an example depends on that example alone, by
     construction, and a pass leaves nothing of its inputs on the model. The set of trained parameters stays as
-    ``make_private`` saw it. That the loss in your loop, and the code that puts batches together, treat
-    examples apart is assumed, and every statement says so; where ``loss`` is given, the gradients of the loss
-    are compared with it in every step. The accounts are those of ``docs/guarantees.md``. An engine serves one
-    run.
+    ``make_private`` saw it. That the code that puts batches together treats examples apart is assumed, and so
+    is it of the loss in your loop unless ``loss`` is given; every statement says so. The accounts are those
+    of ``docs/guarantees.md``. An engine serves one run.
 
     >>> import torch
     >>> from ringfence import Clamp, RectifiedGaussian
@@ -112,7 +120,7 @@ class PrivacyEngine:
         mechanism: Mechanism,
         clip: Clip,
         *,
-        sampling: Literal["poisson", "full"] = "poisson",
+        sampling: Literal["poisson", "full", "random_allocation"] = "poisson",
         public_size: float | None = None,
         loss_reduction: Literal["mean", "sum"] = "mean",
         loss: Loss | None = None,
@@ -124,22 +132,30 @@ class PrivacyEngine:
         units: Any = None,
         rows_per_unit: int | None = None,
         micro_batch_size: int | None = None,
+        max_batch_size: int | None = None,
+        track_examples: bool = False,
         on_step: Callable[[StepReport], None] | None = None,
         memory_budget: int | None = None,
-        cuda_graphs: bool = False,
+        cuda_graphs: bool | Literal["auto"] = False,
         seed: int | None = None,
         secure: bool = False,
     ) -> None:
         checked_mechanism(mechanism)
         if not isinstance(clip, Clip):
             raise TypeError(f"clip must be a ringfence Clip such as Clamp(1e-3), got {clip!r}")
-        checks.one_of("sampling", sampling, ("poisson", "full"))
+        if sampling in ("shuffle", "balls_in_bins"):
+            raise ValueError(
+                f"sampling must be 'poisson', 'full' or 'random_allocation', got {sampling!r}: no gain is "
+                "proved for shuffled orders. With 'random_allocation' each example comes once in an epoch; "
+                "for batches of one size use 'poisson' with max_batch_size"
+            )
+        checks.one_of("sampling", sampling, ("poisson", "full", "random_allocation"))
         checks.one_of("loss_reduction", loss_reduction, ("mean", "sum"))
         checks.one_of("fisher_kind", fisher_kind, ("spectral", "trace"))
         for name, value in {"fisher_every": fisher_every, "auxiliary_batches": auxiliary_batches}.items():
             if checks.count(name, value, at_least=0) and loss is None:
                 raise ValueError(f"{name} needs loss, a function of outputs and targets, got None")
-        if auxiliary_batches and (sampling == "full" or auxiliary_batches < 2):
+        if auxiliary_batches and (sampling != "poisson" or auxiliary_batches < 2):
             raise ValueError(
                 f"auxiliary_batches must be 0, or at least 2 with sampling 'poisson', got {auxiliary_batches}"
             )
@@ -156,18 +172,36 @@ class PrivacyEngine:
                 f"micro_batch_size must be None with sampling 'full', got {micro_batch_size}: the loader's "
                 "batch_size is the size of its micro-batches"
             )
-        self.micro_batch_size = micro_batch_size
+        if max_batch_size is not None:
+            checks.count("max_batch_size", max_batch_size, at_least=1)
+        if max_batch_size is not None and (sampling != "poisson" or auxiliary_batches):
+            raise ValueError(
+                f"max_batch_size needs sampling 'poisson' and auxiliary_batches 0, got {sampling!r} and "
+                f"{auxiliary_batches}: of samples that are cut, only what holds for every dataset is proved"
+            )
+        self.micro_batch_size, self.max_batch_size = micro_batch_size, max_batch_size
+        if checks.flag("track_examples", track_examples) and sampling != "full":
+            raise ValueError(
+                f"track_examples must be False with sampling {sampling!r}, got True: what a step costs an "
+                "example depends on its gradient also where it is not drawn, which is unknown. Use 'full'"
+            )
+        self.track_examples = track_examples
         refuse_secure(secure, "seed", seed, public_size)
+        if secure and loss_reduction == "mean" and loss is None:
+            raise ValueError(
+                "a secure run needs loss, a function of outputs and targets, or loss_reduction 'sum', got a "
+                "mean without loss: the rounding of a mean over a batch tells how many examples are in it"
+            )
         self.mechanism, self.clip = mechanism, clip
         self.sampling, self.public_size, self.loss_reduction = sampling, public_size, loss_reduction
         self.loss, self.auxiliary_batches = loss, auxiliary_batches
         self.fisher_every, self.fisher_kind = fisher_every, fisher_kind
         self.on_step, self.memory_budget = on_step, memory_budget
-        self.cuda_graphs = checks.flag("cuda_graphs", cuda_graphs)
-        if cuda_graphs and (secure or clip.looks_at == "all"):
+        self.cuda_graphs, self.secure = cuda_graphs, secure
+        if cuda_graphs != "auto" and checks.flag("cuda_graphs", cuda_graphs) and self._forms_gradients:
             raise ValueError("cuda_graphs must be False with secure or Scale, got True")
         self.given_seed = None if seed is None else checks.seed(seed)
-        self._noise, self.secure = Noise(seed), secure
+        self._noise = Noise(seed)
         self._run: TrainingRun | None = None
         self.planned_steps: int | None = None  # after how many steps the target is spent
 
@@ -194,8 +228,8 @@ class PrivacyEngine:
         ``epochs`` as the loader counts them: public_size / batch_size steps each, rounded up, or one with
         ``sampling`` "full". ``planned_steps`` says how many they are; a run of fewer spends less.
 
-        Guarantee: ``guarantee(target_delta).epsilon`` after that many steps is at most the target, and sigma
-        is at most 0.1 % larger than it needs to be. Further steps cost more.
+        Guarantee: ``guarantee(target_delta).epsilon`` after that many steps is at most the target and at most
+        0.1 % below it, and sigma is at most 0.1 % larger than it needs to be. Further steps cost more.
         """
         target = Target.asked(target_epsilon, target_delta)
         if target is None:
@@ -225,22 +259,25 @@ class PrivacyEngine:
             rounding=max((torch.finfo(p.dtype).eps / 2 for p in parameters), default=0.0),
             public_size=self.public_size,
             loss_reduction=self.loss_reduction,
+            own_loss=self.loss is not None,
             auxiliary_batches=self.auxiliary_batches,
             secure=self.secure,
             units=self.units,
             micro_batch_size=self.micro_batch_size,
+            max_batch_size=self.max_batch_size,
         )
         on_gpu = any(parameter.is_cuda for parameter in parameters)
-        if self.cuda_graphs and not on_gpu:
+        if self.cuda_graphs is True and not on_gpu:
             raise ValueError("cuda_graphs needs a model on a GPU: move it there before make_private")
-        kind = RecordedGradients if self.cuda_graphs else ExampleGradients
+        records = self.cuda_graphs and on_gpu and not self._forms_gradients and not layout.settings
+        kind = RecordedGradients if records else ExampleGradients
         # on a GPU in passes of one shape
         per_unit = plan.units.per_unit
         rows = plan.batches.rows * per_unit if on_gpu else None
         gradients = kind(module, self.memory_budget, rows, per_unit, moving=bool(layout.settings))
         with layout.gathered():
             _check(gradients, layout, optimizer, self.mechanism)
-        if layout.settings and (self.fisher_every or self.auxiliary_batches or self.cuda_graphs):
+        if layout.settings and (self.fisher_every or self.auxiliary_batches or self.cuda_graphs is True):
             raise ValueError(
                 "fisher_every, auxiliary_batches and cuda_graphs must be 0 with a sharded model, got "
                 f"{self.fisher_every}, {self.auxiliary_batches} and {self.cuda_graphs}"
@@ -256,13 +293,22 @@ class PrivacyEngine:
             self.planned_steps = checks.count("steps", steps, at_least=1, at_most=10**7)
             plan = plan.for_target(target, gradients.size, self.planned_steps)
             self.mechanism = plan.mechanism
+        if self.track_examples and distributed.world_size() > 1:
+            raise ValueError("track_examples must be False with several processes, got True")
         layout.begin()
-        given = {"size_given": self.public_size is not None, "seed_given": self.given_seed is not None}
+        given: dict[str, Any] = {
+            "size_given": self.public_size is not None,
+            "seed_given": self.given_seed is not None,
+        }
         given["units_given"] = plan.units.members is not None
+        given["most_records"] = None if self.max_batch_size is None else plan.batches.public_size
+        given["allocated"] = plan.batches.is_allocated
+        given["loss_given"], given["alone"] = self.loss is not None, self.memory_budget == 1
         self._run = run = TrainingRun(
             *(plan, gradients, optimizer, layout),
             loss=self.loss,
             fisher=fisher,
+            track_examples=self.track_examples,
             on_step=self.on_step,
             seed=int(distributed.text_from_first(str(self._noise.seed))),
             given_seed=self.given_seed,
@@ -294,6 +340,20 @@ class PrivacyEngine:
         return self.run.gradients.fallback_reason
 
     @property
+    def not_recorded_because(self) -> str | None:
+        """Why a GPU did not repeat the last pass from a recording; None if it did, or is about to."""
+        if isinstance(self.run.gradients, RecordedGradients):
+            return self.run.gradients.not_recorded_because
+        if not self.cuda_graphs:
+            return "cuda_graphs is False"
+        formed = "the gradient of every example is formed, with secure and with Scale"
+        return formed if self._forms_gradients else "the model is not on a GPU, or is sharded"
+
+    @property
+    def _forms_gradients(self) -> bool:
+        return self.secure or self.clip.looks_at == "all"
+
+    @property
     def slower_layers(self) -> dict[str, str]:
         """Parameters of which a pass takes a copy for each example, and why, as of the first batch."""
         return self.run.gradients.slower_layers
@@ -316,6 +376,14 @@ class PrivacyEngine:
         if self.run.fisher is None:
             raise ValueError("fisher_information_loss needs fisher_every and loss to be given to the engine")
         return self.run.fisher.fisher_information_loss()
+
+    def example_epsilons(self, delta: float, kind: EpsilonKind = "ex_post") -> Tensor:
+        """Returns the epsilon of each training example, or unit, in the order of the dataset.
+
+        It is that of an ``ExampleAccountant``, whose ``statement`` says what it means: for this run, and with
+        kind "ex_post" along it. It needs ``track_examples=True``. The numbers are sensitive.
+        """
+        return self.run.example_epsilons(delta, kind)
 
     def save(self, path: str | PathLike[str], **others: Any) -> None:
         """Writes the whole run to one file: model, optimizer, account, sampler and random state.
@@ -430,6 +498,7 @@ def _check(gradients: ExampleGradients, layout: Layout, optimizer: Optimizer, me
     shape = mechanism.fisher_information(theta).shape
     if shape != theta.shape:
         raise ValueError(
-            f"mechanism must fit the model's {gradients.size} trained parameters as one vector, and a "
-            f"sharded model's by single numbers; its own shape is {list(shape)}"
+            f"mechanism must fit the model's {gradients.size} trained parameters as one vector, "
+            f"its own shape is {list(shape)}"
+            + ("; a sharded model takes single numbers" * bool(layout.settings))
         )

@@ -17,9 +17,10 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.data import DataLoader, Dataset
 
 from ringfence import checks
-from ringfence.accounting.guarantee import Guarantee
+from ringfence.accounting.examples import ExampleAccountant
+from ringfence.accounting.guarantee import EpsilonKind, Guarantee
 from ringfence.accounting.privacy_loss import PrivacyLoss
-from ringfence.accounting.subsampling import Account
+from ringfence.accounting.subsampling import Account, AllocatedAccountant
 from ringfence.files.journal import Journal
 from ringfence.mechanisms.base import Sampler
 from ringfence.noise import Noise, side_by_side
@@ -68,8 +69,8 @@ class TrainingRun:
 
     ``settings`` describes the run in plain data and must be the same in a file that is loaded. ``seed`` is
     the seed in use, and ``given_seed`` is the one that the user gave, if any. ``theta`` is the sum of clipped
-    gradients that was released last, without its noise: it is private. While ``on_step`` is called, the model
-    still has the parameters that these gradients were taken at.
+    gradients that was released last, without its noise, as far as this process holds it: it is private. While
+    ``on_step`` is called, the model still has the parameters that these gradients were taken at.
 
     Guarantee: the model's parameters receive no gradient but the released one. A release is charged, and
     written to the journal where there is one, before it is made. A release that the journal already holds is
@@ -85,6 +86,7 @@ class TrainingRun:
         *,
         loss: Loss | None,
         fisher: FisherTracking | None,
+        track_examples: bool,
         on_step: Callable[[StepReport], None] | None,
         seed: int,
         given_seed: int | None,
@@ -99,6 +101,7 @@ class TrainingRun:
         self.steps = 0
         self.theta: Tensor | None = None
         self.account: Account = plan.account()
+        self.examples = ExampleAccountant(plan.mechanism) if track_examples else None
         self.attempt = None if plan.batches.is_full else 0  # which sample a step draws
         self.noise = run_noise(seed, self.settings)
         self.journal: Journal | None = None
@@ -123,6 +126,7 @@ class TrainingRun:
         self._output: tuple[Inputs, Any] | None = None  # what the model made of that batch
         self._real: Tensor | None = None  # which rows of its inputs are real, where some are filled up
         self._before: list[tuple[Tensor | None, int]] = []  # gradients of parameters before the loss
+        self._parts: list[tuple[MicroBatch, Inputs, Any]] = []  # of the step, with cotangents of units
         self._losses: list[tuple[float, int]] = []  # mean loss and number of examples of each micro-batch
         if self.fisher is not None:
             self.fisher.forget()
@@ -205,8 +209,10 @@ class TrainingRun:
             raise ValueError("optimizer.step() needs a gradient: call loss.backward() first")
         self._refuse_penalties()
         is_mean, count = self.plan.loss_reduction == "mean", len(batch.indices)
-        if is_mean and count > largest_batch(self.plan.batches.batch_size):
-            raise ValueError(f"a mean over {count} examples is not charged for: use loss_reduction='sum'")
+        if is_mean and self.loss is None and count > largest_batch(self.plan.batches.batch_size):
+            raise ValueError(
+                f"a mean over {count} examples is not charged for: give loss, or use loss_reduction='sum'"
+            )
         cotangents = tree_map(
             lambda output: (
                 torch.zeros_like(output)
@@ -216,9 +222,11 @@ class TrainingRun:
             outputs,
         )
         if self.loss is not None and batch.indices:
-            self._observe(batch, values, inputs, tree_map(torch.detach, outputs), cotangents)
+            cotangents = self._own(batch, values, inputs, tree_map(torch.detach, outputs), cotangents)
         dtype = torch.float64 if self.plan.secure else None
         cotangents = tree_map(lambda each: self._of_units(each, len(first_input(inputs))), cotangents)
+        if self.examples is not None:
+            self._parts.append((batch, inputs, cotangents))
         with self._seeded(batch, inputs), self.layout.gathered():
             return batch, self.gradients.clipped_sum(inputs, cotangents, self.plan.clip, dtype)
 
@@ -241,22 +249,28 @@ class TrainingRun:
         per_unit = self.plan.units.per_unit
         return cotangents if per_unit == 1 else cotangents / per_unit
 
-    def _observe(self, batch: MicroBatch, values: Any, inputs: Inputs, outputs: Any, cotangents: Any) -> None:
-        """Refuses gradients that are not those of examples apart; notes loss and examples of the step."""
+    def _own(self, batch: MicroBatch, values: Any, inputs: Inputs, outputs: Any, cotangents: Any) -> Tensor:
+        """Returns the cotangents of each example's own loss, in the place of those of the loop.
+
+        None was divided by the number of examples in the batch, and those of a secure run have no rounding
+        that depends on it. The loop's are refused where they are others. Notes loss and examples of the step.
+        """
         assert self.loss is not None
         if not isinstance(outputs, Tensor):
             raise ValueError(f"with loss, the model must return one tensor, got {type(outputs).__name__}")
         targets = _targets(values).to(outputs.device)
-        apart = _cotangents(self.loss, outputs, targets)
+        apart = _cotangents(self.loss, outputs, targets, one_by_one=self.plan.secure)
         if not bool((cotangents - apart).abs().max() <= _LOSS_ROUNDING * apart.abs().max()):
             raise ValueError(
                 "the loss in the loop is not the engine's loss of each example by itself, reduced as "
-                "loss_reduction says: nothing was released. Take a loss that treats examples apart"
+                "loss_reduction says: nothing was released. Take a loss that treats examples apart: neither "
+                "mixup nor a mean with CrossEntropyLoss(weight=) does; the sum of weighted losses does"
             )
         if self.on_step is not None:
             self._losses.append((float(_each_loss(self.loss, outputs, targets).mean()), len(targets)))
         if self.fisher is not None and self.fisher.wants(batch.step):
             self.fisher.keep(batch.indices, inputs, targets)
+        return apart
 
     def _require_due(self, batch: MicroBatch) -> None:
         """Raises a ValueError for a batch that is not the next one.
@@ -289,6 +303,8 @@ class TrainingRun:
             model, memory = self.gradients.model, self.gradients.memory_budget
             place: dict[str, Any] = {"noise": self.noise, "step": step, "memory": memory}
             self.fisher.measure(model, self.plan.mechanism, self.plan.clip, theta, **place)
+        if self.examples is not None:
+            self.examples.step(theta, self._clipped_gradients())
         for group in self.optimizer.param_groups:
             for parameter in group["params"]:
                 parameter.grad = None  # nothing but the released sum moves a parameter
@@ -299,6 +315,14 @@ class TrainingRun:
             count = sum(number for _, number in losses)
             mean = sum(value * number for value, number in losses) / count if count else None
             self.on_step(StepReport(self.steps, mean, self.guarantee))
+
+    def _clipped_gradients(self) -> Iterator[Tensor]:
+        """Yields what each unit added to the sum of the step, from another pass over its parts."""
+        parts, self._parts = self._parts, []
+        for batch, inputs, cotangents in parts:
+            with self._seeded(batch, inputs):
+                for rows in self.gradients.each(inputs, cotangents):
+                    yield self.plan.clip(rows)
 
     def release(self, step: int, theta: Tensor) -> Tensor:
         """Returns what the mechanism gives for the sum over all processes, after it is charged.
@@ -323,6 +347,8 @@ class TrainingRun:
                     f"step {step} is beyond the {self.most} steps that were charged beforehand: nothing was "
                     "released"
                 )
+            if isinstance(self.account, AllocatedAccountant):  # another sample is another epoch
+                self.account.enter((place[1], step // self.plan.batches.steps_an_epoch))
             auxiliary = None if self._examples is None else self._auxiliary_sums(step)
             self.layout.charge(self.account, theta, auxiliary)
             self._charged = (step, name)
@@ -361,6 +387,17 @@ class TrainingRun:
         numbers = self.account.steps * self.gradients.size * self.plan.secure
         claim = self.account.privacy_loss().drawn_securely(numbers).guarantee(delta)
         return replace(claim.about(self.plan.units.name), assumptions=self.assumptions)
+
+    def example_epsilons(self, delta: float, kind: EpsilonKind) -> Tensor:
+        """Returns the epsilon of each unit, in the order of the dataset."""
+        if self.examples is None:
+            raise ValueError("example_epsilons needs track_examples=True to be given to the engine")
+        if self.examples.steps != self.account.steps:
+            raise ValueError(
+                f"example_epsilons needs every release, got {self.examples.steps} of {self.account.steps}: "
+                "others were made after a save or without track_examples, and never again"
+            )
+        return self.examples.epsilons(delta, kind)
 
     def planned_cost(self, steps: int) -> PrivacyLoss:
         """Returns what this number of further steps will cost, whatever the data."""
@@ -453,6 +490,7 @@ class TrainingRun:
             "objects": {
                 **self.layout.state(self.optimizer),
                 "others": {name: dict(other.state_dict()) for name, other in others.items()},
+                "examples": None if self.examples is None else self.examples.state_dict(),
                 "fisher": {} if self.fisher is None else self.fisher.state_dict(),
                 "random": {  # torch's global generators, which the user's own code may draw from
                     "cpu": torch.get_rng_state(),
@@ -470,6 +508,8 @@ class TrainingRun:
             other.load_state_dict(objects["others"][name])
         if self.fisher is not None:
             self.fisher.load_state_dict(objects["fisher"])
+        if self.examples is not None and objects.get("examples") is not None:
+            self.examples = ExampleAccountant.from_state_dict(objects["examples"])
         random = objects["random"]
         torch.set_rng_state(random["cpu"])
         if random["cuda"] and len(random["cuda"]) == torch.cuda.device_count():
@@ -633,8 +673,14 @@ def _each_loss(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
     return vmap(lambda output, target: loss(output.unsqueeze(0), target.unsqueeze(0)))(outputs, targets)
 
 
-def _cotangents(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
-    """Returns the gradient of every example's own loss by its output."""
+def _cotangents(loss: Loss, outputs: Tensor, targets: Tensor, one_by_one: bool = False) -> Tensor:
+    """Returns the gradient of every example's own loss by its output.
+
+    Taken ``one_by_one``, that of an example is the same to the bit whoever shares its batch.
+    """
+    if one_by_one:
+        pairs = zip(outputs.split(1), targets.split(1), strict=True)
+        return torch.cat([grad(loss)(output, target) for output, target in pairs])
     result: Tensor = grad(lambda out: _each_loss(loss, out, targets).sum())(outputs)
     return result
 

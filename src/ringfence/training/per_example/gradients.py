@@ -373,8 +373,10 @@ class ExampleGradients:
             two = mapped(lambda tensor: torch.cat([tensor, tensor]), first)
             with _same_draws(inputs), warnings.catch_warnings():  # weights do not count
                 warnings.simplefilter("ignore")  # cudnn's, about the weights of a copy
-                pairs = [(deepcopy(self.model), each) for each in (first, two)]
-                one, both = (bytes_kept(lambda: model(*each[0], **each[1])) for model, each in pairs)  # noqa: B023
+                one, both = (
+                    bytes_kept(lambda: deepcopy(self.model)(*args, **kwargs))  # noqa: B023
+                    for args, kwargs in (first, two)
+                )
             self._fitting = max(1, 2 * self.memory_budget // (3 * (max(1, both - one) + 4 * copied)))
         return self._fitting
 

@@ -19,6 +19,8 @@ class RecordedGradients(ExampleGradients):
     where shapes, modes of layers, precision, or the places of parameters in memory change. Whatever else a
     model decides in Python, such as a rate of dropout that falls from step to step, is decided once.
     Batches that need several passes are not repeated; what else cannot be recorded is said in a warning.
+    ``not_recorded_because`` says why the last batch was not repeated; None where it was, or will be the next
+    time.
 
     Guarantee: that of ``ExampleGradients``, for the computation that was recorded.
     """
@@ -26,6 +28,7 @@ class RecordedGradients(ExampleGradients):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.not_recorded_because: str | None = None
+        self._failed: str | None = None  # why no recording can be made
         self._clip: Clip | None = None  # that of the last sum, with which the next recording is made
         self._granted: object = None  # what the recording takes for granted, or will
         self._recording: Recording | None = None
@@ -35,7 +38,8 @@ class RecordedGradients(ExampleGradients):
         """The model's outputs, without a graph, in memory of their own."""
         self._repeated = None
         self._remember_autocast(inputs)
-        if not self._is_recordable(inputs):
+        self.not_recorded_because = self._why_not(inputs)
+        if self.not_recorded_because is not None:
             return super().forward(inputs)
         count = len(first_input(inputs))
         some = self._filled(inputs, self.rows) if self.rows is not None and count < self.rows else inputs
@@ -61,16 +65,17 @@ class RecordedGradients(ExampleGradients):
             return super().clipped_sum(inputs, cotangents, clip, dtype)
         return self._recording.clipped_sum(tree_leaves(cotangents))
 
-    def _is_recordable(self, inputs: Inputs) -> bool:
-        """Whether one known pass does it all."""
+    def _why_not(self, inputs: Inputs) -> str | None:
+        """Why one known pass does not do it all; None where it does."""
         count = len(first_input(inputs))
-        return (
-            self.not_recorded_because is None
-            and self.rows is not None
-            and 0 < count <= self.rows
-            and not self._falls_back(inputs)
-            and self._at_once(inputs) >= self.rows
-        )
+        if self._failed is not None:
+            return self._failed
+        if self.rows is None or not 0 < count <= self.rows:
+            return f"a batch of {count} rows is not one pass of {self.rows}"
+        if self._falls_back(inputs):
+            return f"examples go through copies of the model: {self.fallback_reason}"
+        fitting = self._at_once(inputs)
+        return None if fitting >= self.rows else f"memory_budget holds {fitting} rows of {self.rows}"
 
     def _recorded(self, inputs: Inputs, clip: Clip) -> "Recording | None":
         generator = torch.cuda.default_generators[torch.cuda.current_device()]
@@ -83,7 +88,7 @@ class RecordedGradients(ExampleGradients):
             fresh = torch.Generator(generator.device)
             fresh.set_state(before)
             generator.graphsafe_set_state(fresh)
-            self.not_recorded_because = str(error).splitlines()[0]
+            self._failed = self.not_recorded_because = str(error).splitlines()[0]
             warnings.warn(f"passes are not recorded: {self.not_recorded_because}", stacklevel=4)
             return None
 

@@ -1,0 +1,103 @@
+"""Random allocation in a run: partitions, what they cost, and what comes again."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import ringfence as rf
+from ringfence.accounting.allocation import epoch_losses
+from ringfence.noise import Noise
+from ringfence.report.certificate import read_source
+from ringfence.training.engine.batches import Batches
+from tests.training.engine.runs import CLIP, LABELS, Run
+
+ALLOCATED = {"sampling": "random_allocation"}
+
+
+def test_every_example_is_in_one_batch_of_every_epoch() -> None:
+    run = Run(**ALLOCATED)
+    released = run.samples()
+    run.train(12)  # three epochs of four steps
+    epochs = [[indices for step, indices in released if step // 4 == epoch] for epoch in range(3)]
+    for batches in epochs:
+        assert sorted(index for batch in batches for index in batch) == list(range(60))
+    assert len({tuple(batches) for batches in epochs}) == 3
+    assert run.engine.run.plan.batches.divisor == 60 / 4
+    account = run.engine.account
+    assert (account.steps, account.epochs) == (12, 3)
+    losses = epoch_losses(account.mu, 4, 1e-4).self_compose(3)
+    claim = run.engine.guarantee(1e-3)
+    assert claim.epsilon == pytest.approx(losses.get_epsilon_for_delta(1e-3), rel=1e-3)
+    assert any("in one batch, which is drawn at random" in said for said in claim.assumptions)
+
+
+def test_where_an_example_goes_does_not_depend_on_the_others() -> None:
+    short, long = (Batches("random_allocation", count, 16, 60) for count in (40, 60))
+    for step in range(8):
+        own, others = (set(batches.of_step(step, Noise(7))[0].indices) for batches in (short, long))
+        assert own == others & set(range(40))
+
+
+def test_a_target_is_met(tmp_path: Path) -> None:
+    engine = rf.PrivacyEngine(rf.Gaussian(1.0), rf.Norm(1.0), **ALLOCATED)
+    model = torch.nn.Linear(2, 1)
+    data = torch.utils.data.TensorDataset(torch.ones(100, 2))
+    loader = torch.utils.data.DataLoader(data, batch_size=10)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    private, optimizer, loader = engine.make_private_with_epsilon(
+        model, optimizer, loader, target_epsilon=2.0, target_delta=1e-3, epochs=2
+    )
+    for _ in range(2):
+        for (inputs,) in loader:
+            private(inputs).mean().backward()
+            optimizer.step()
+    assert engine.steps == engine.planned_steps == 20
+    assert 1.99 < engine.guarantee(1e-3).epsilon <= 2.0
+    engine.save(tmp_path / "run.ckpt")
+    engine.close()
+    assert "each example once in 10 batches, drawn at random" in str(
+        read_source(tmp_path / "run.ckpt").settings
+    )
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_a_run_that_goes_on_counts_no_epoch_too_few(tmp_path: Path, secure: bool) -> None:
+    settings = {**ALLOCATED, "secure": secure, "public_size": 60, "seed": None if secure else 3}
+    run = Run(**settings).train(6)
+    run.engine.save(tmp_path / "run.ckpt")
+    run.train(7)
+    run.engine.close()
+    again = Run(**settings)
+    again.engine.load(tmp_path / "run.ckpt")
+    again.train(8)
+    account = again.engine.account
+    # the second epoch was begun twice; a secure release is drawn again, as one of another epoch
+    assert (account.steps, account.epochs) == ((9, 3) if secure else (8, 3))
+
+
+def test_a_step_with_another_sum_begins_another_epoch(tmp_path: Path) -> None:
+    run = Run(**ALLOCATED).train(1)
+    run.engine.save(tmp_path / "run.ckpt")
+    run.train(2)
+    run.engine.close()
+    other = Run(labels=1 - LABELS, **ALLOCATED)
+    other.engine.load(tmp_path / "run.ckpt")
+    other.engine.run.known[2, 1] = "00"  # as if another process had gone on from here
+    with pytest.warns(UserWarning, match="was released before, with another sum"):
+        other.train(4)
+    assert other.engine.account.epochs == 3
+    assert other.engine.account.steps == 5
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"max_batch_size": 20},
+        {"auxiliary_batches": 4, "loss": torch.nn.functional.cross_entropy},
+        {"track_examples": True},
+    ],
+)
+def test_what_is_not_proved_is_refused(arguments: dict) -> None:
+    with pytest.raises(ValueError, match=next(iter(arguments))):
+        rf.PrivacyEngine(rf.Gaussian(1.0), CLIP, **ALLOCATED, **arguments)
