@@ -64,7 +64,7 @@ def test_quantiles_are_found_with_intervals_that_hold_them(level: float) -> None
             assert low <= value <= high
             assert abs(value - 100 * level) < 5
             assert high - low < 40
-    empty = rf.release_quantiles(frame[:3], "x", candidates=range(100), epsilon=0.1)
+    empty = rf.release_quantiles(frame[:3], "x", candidates=range(100), epsilon=0.1, seed=1)
     assert empty.columns["suppressed"] == [True]
     assert empty.account.per_instance.epsilon <= empty.account.epsilon <= 0.1
     alone = rf.release_quantiles(frame, "x", candidates=range(100), epsilon=1.0, coverage=None)
