@@ -54,7 +54,8 @@ def test_a_state_is_loaded_by_its_kind(make: Any) -> None:
 @pytest.mark.parametrize("kind", ["FisherAccountant", "", None, 1, ["PerInstanceAccountant"]])
 def test_an_unknown_kind_is_named(kind: object) -> None:
     with pytest.raises(
-        ValueError, match=r"kind must be one of \['PerInstanceAccountant', 'SampledAccountant'\]"
+        ValueError,
+        match=r"kind must be one of \['AllocatedAccountant', 'PerInstanceAccountant', 'SampledAccountant'\]",
     ):
         accountant_from_state_dict({**per_instance().state_dict(), "kind": kind})
 

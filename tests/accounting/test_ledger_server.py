@@ -1,6 +1,5 @@
 """A ledger on PostgreSQL: many processes, one budget, and nothing that a kill leaves behind."""
 
-import os
 import random
 import signal
 import time
@@ -65,16 +64,18 @@ def test_ten_processes_never_overspend(url: str) -> None:
 def test_killed_processes_have_paid_for_what_they_released(url: str, tmp_path: Path) -> None:
     done, chance = tmp_path / "done", random.Random(0)
     rf.Ledger(url, epsilon=2.0, delta=1e-5)
-    running = [forked(release_until_refused, url, done, 20) for _ in range(4)]
+    running, killed = [forked(release_until_refused, url, done, 20) for _ in range(4)], []
     for _ in range(6):
-        time.sleep(chance.uniform(0.1, 0.4))
+        time.sleep(chance.uniform(0.05, 0.2))
         victim = running.pop(0)
-        os.kill(victim.pid, signal.SIGKILL)
+        victim.kill()  # unless it was refused already
         victim.join()
+        killed.append(victim.exitcode)
         running.append(forked(release_until_refused, url, done, 20))
     for process in running:
         process.join(120)
         assert process.exitcode == 0
+    assert -signal.SIGKILL in killed
     released, ledger = len(done.read_bytes().splitlines()), rf.Ledger(url)
     assert released <= len(ledger.entries) <= released + 6  # one for each kill at most
     assert ledger.guarantee().epsilon <= 2.0

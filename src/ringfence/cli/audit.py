@@ -93,6 +93,8 @@ def _array(path: Path) -> Any:
     import numpy as np
 
     try:
-        return np.load(path) if path.suffix == ".npy" else np.loadtxt(path, delimiter=",", ndmin=1)
+        if path.suffix == ".npy":
+            return np.load(path, allow_pickle=False)
+        return np.loadtxt(path, delimiter=",", ndmin=1)
     except ValueError as error:
         raise ValueError(f"{path} must hold numbers, as .npy or .csv: {error}") from None
