@@ -70,7 +70,7 @@ def votes() -> None:
     generator = torch.Generator().manual_seed(0)
     ballots = torch.randint(-1, 2, (PEOPLE, QUESTIONS), generator=generator, dtype=torch.int8).numpy()
     ballots = ballots.astype(np.float64)
-    rf.release_votes(ballots[:9], sigma=10.0)  # imports
+    rf.release_votes(ballots[:9], neither=0, sigma=10.0)  # imports
     before = peak_memory(CPU)
     plain = cpu_seconds(lambda: ballots.sum(axis=0))
     took = cpu_seconds(lambda: rf.release_votes(ballots, sigma=10.0, delta=1e-5))
