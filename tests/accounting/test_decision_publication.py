@@ -111,6 +111,19 @@ def test_costs_bound_all_votes_that_differ_in_few_voters(law: DecisionLaw, neigh
     assert tightest < 2
 
 
+def test_costs_bound_votes_of_which_two_left_a_leader_near_the_threshold() -> None:
+    """Each of them lowers the largest count by one, which makes an answer rarer and each answer dearer."""
+    law, votes = rf.ConfidentWinner(1.0, threshold=10.0, threshold_sigma=8.0), float64([14, 3, 1])
+    moves = {(0, 0, 0), *itertools.permutations((1, -1, 0))}
+    near = {tuple(a + b for a, b in zip(*pair, strict=True)) for pair in itertools.product(moves, repeat=2)}
+    others = torch.stack([votes + float64(move) for move in near])
+    costs = decision_rdp(
+        law, others[(others >= 0).all(dim=1)], neighbours="replaced", at_most=1, orders=[2.0]
+    )
+    bound = _question_cost(law, 2.0) + float(_costs(law, votes.unsqueeze(0), "replaced", 2.0).at(2).sum())
+    assert 0.05 < float(costs.worst) <= bound
+
+
 def test_where_another_may_lead_a_winner_counts_as_what_it_costs_any_votes() -> None:
     law, tied = rf.NoisyWinner(6.0), [[12] + [11] * 9]
     assert float(_costs(law, tied, "replaced", ALPHA).at(0)) == pytest.approx(ALPHA * zcdp(law, "replaced"))
