@@ -60,11 +60,6 @@ class Laplace(Mechanism):
     def fields(cls) -> tuple[str, ...]:
         return "sigma", "bound"
 
-    @classmethod
-    def of_scale(cls, scale: Real, bound: Bound = math.inf) -> "Laplace":
-        """``Laplace(scale, bound)``."""
-        return cls(scale, bound)
-
     @property
     def scale(self) -> Tensor:
         """The scale of the noise: pure epsilon is 1 / scale for a theta that moves by 1."""

@@ -285,7 +285,7 @@ class LaplaceNoise:
     def law(self, threshold: int | None = None) -> Laplace:
         """The law of a number that is not shown below the threshold."""
         support = math.inf if threshold is None else (threshold - 1.0, math.inf)
-        return Laplace.of_scale(self.scale * self.units, support)
+        return Laplace(self.scale * self.units, support)
 
     def draw(self, budget: Budget, numbers: Tensor, what: str, threshold: int | None = None) -> Tensor:
         """The noisy numbers of ``numbers``, which are counted in units."""
@@ -293,7 +293,7 @@ class LaplaceNoise:
 
     def loss(self, theta: Tensor, at_most: int) -> PrivacyLoss:
         """The loss for every dataset, where one person moves ``at_most`` numbers by at most 1: it is pure."""
-        law, moved = Laplace.of_scale(self.scale), min(at_most, theta.numel())
+        law, moved = Laplace(self.scale), min(at_most, theta.numel())
         up = 1 + 1e-12  # rounded
         each = float(law.pure_epsilon(torch.ones((), dtype=torch.float64))) * up
         gaussian, bounded = (0.5 * moved / float(unit) ** 2 * up for unit in (law.sigma, law.scale))

@@ -505,7 +505,7 @@ class LaplaceMeans:
 
     def draw(self, budget: Budget, people: Tensor, units: Tensor, threshold: int) -> tuple[Tensor, Tensor]:
         """Noisy sizes and noisy sums."""
-        law = Laplace.of_scale(self.scale * 2 * UNITS)
+        law = Laplace(self.scale * 2 * UNITS)
         everybody = UNITS * people.repeat_interleave(len(units) // len(people))
         sides = (everybody + units, everybody - units)  # in units of 1 / (2 UNITS)
         above, below = (budget.release(law, side.double(), f"side {at}") for at, side in enumerate(sides))
