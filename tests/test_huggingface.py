@@ -9,9 +9,12 @@ import torch
 import ringfence as rf
 from ringfence.files.journal import Journal
 from tests import tiny_bert
+from tests.training.processes import trained_by_two
 
 
-def trainer(folder: Path, engine: Any = None, target: float | None = None, **arguments: Any) -> Any:
+def trainer(
+    folder: Path, engine: Any = None, target: float | None = None, model: Any = None, **arguments: Any
+) -> Any:
     import transformers  # here, since a process that only collects this file would lose seconds
 
     from ringfence.huggingface import PrivateTrainer
@@ -31,7 +34,7 @@ def trainer(folder: Path, engine: Any = None, target: float | None = None, **arg
         **arguments,
     }
     made = PrivateTrainer(
-        model=tiny_bert.model(),
+        model=tiny_bert.model() if model is None else model,
         args=transformers.TrainingArguments(**settings),
         train_dataset=tiny_bert.data(),
         eval_dataset=tiny_bert.data(),
@@ -140,6 +143,28 @@ def test_training_goes_on_from_a_checkpoint_with_its_account(tmp_path: Path) -> 
     (tmp_path / "whole/_private/run.ckpt").unlink()
     with pytest.raises(ValueError, match=r"checkpoint-6 cannot be resumed: .*run.ckpt is missing"):
         trainer(tmp_path / "whole", **options).train(resume_from_checkpoint=True)
+
+
+def in_two_processes(rank: int, folder: Path) -> None:
+    """Trains, is killed after the second step, and goes on."""
+    tiny_bert.one_of_two(rank, folder)
+    options = {"save_steps": 1, "per_device_train_batch_size": tiny_bert.BATCH // 2, "ddp_backend": "gloo"}
+    for resumed, steps in ((False, 2), (True, tiny_bert.STEPS)):
+        model, engine = tiny_bert.quiet()
+        private = trainer(folder / "out", engine, model=model, max_steps=steps, **options)
+        private.train(resume_from_checkpoint=resumed)
+    epsilon = [entry["epsilon"] for entry in private.state.log_history if "epsilon" in entry][-1]
+    torch.save((tiny_bert.trained(model), engine.steps, epsilon), folder / f"{rank}.pt")
+
+
+def test_two_processes_train_and_go_on_as_one_does(tmp_path: Path) -> None:
+    folder = trained_by_two(in_two_processes, tmp_path, ("ringfence.huggingface",))
+    expected = tiny_bert.by_hand(*tiny_bert.quiet())
+    (first, steps, epsilon), other = (torch.load(folder / f"{rank}.pt") for rank in (0, 1))
+    assert torch.equal(first, other[0])
+    torch.testing.assert_close(first, expected, rtol=1e-5, atol=1e-6)
+    assert (steps, epsilon) == other[1:]
+    assert steps == tiny_bert.STEPS
 
 
 def test_a_step_whose_sum_changed_is_made_with_a_new_sample(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 
 from ringfence.files.journal import Journal
 from tests import tiny_bert
+from tests.training.processes import trained_by_two
 
 # Lightning warns about few workers, few batches and its own dependencies
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -156,6 +157,41 @@ def test_what_would_be_another_mechanism_is_refused(
     with pytest.raises(ValueError, match=match):
         fitted(module, private, tmp_path, enable_checkpointing=False, **options)
     assert private.engine.steps == 0
+
+
+def test_a_strategy_that_shards_is_refused(tmp_path: Path) -> None:
+    from lightning.pytorch.strategies import SingleDeviceStrategy
+
+    class Sharding(SingleDeviceStrategy):
+        """Stands for those that need a GPU."""
+
+    with pytest.raises(ValueError, match=r"strategy must be .* or 'DDPStrategy', got 'Sharding': shard"):
+        fitted(
+            modules()["classifier"](),
+            private_callback(tiny_bert.engine()),
+            tmp_path,
+            strategy=Sharding("cpu"),
+        )
+
+
+def in_two_processes(rank: int, folder: Path) -> None:
+    tiny_bert.one_of_two(rank, folder)
+    module = modules()["classifier"]()
+    module.network, engine = tiny_bert.quiet()
+    private, options = private_callback(engine), {"devices": 2, "strategy": "ddp"}
+    trainer = fitted(module, private, folder / "out", tiny_bert.BATCH // 2, **options)
+    epsilon = float(trainer.callback_metrics["epsilon"])
+    torch.save((tiny_bert.trained(module), engine.steps, epsilon), folder / f"{rank}.pt")
+
+
+def test_two_processes_train_as_one_does(tmp_path: Path) -> None:
+    folder = trained_by_two(in_two_processes, tmp_path, ("ringfence.lightning",))
+    expected = tiny_bert.by_hand(*tiny_bert.quiet())
+    (first, steps, epsilon), other = (torch.load(folder / f"{rank}.pt") for rank in (0, 1))
+    assert torch.equal(first, other[0])
+    torch.testing.assert_close(first, expected, rtol=1e-5, atol=1e-6)
+    assert (steps, epsilon) == other[1:]
+    assert steps == tiny_bert.STEPS
 
 
 def by_loop(module: Any) -> Tensor:

@@ -1,5 +1,7 @@
 """A tiny BERT with LoRA, and its private training by the engine alone, which other libraries must repeat."""
 
+import os
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -43,12 +45,28 @@ def trained(module: nn.Module) -> Tensor:
     return torch.cat(kept)
 
 
-def by_hand() -> Tensor:
-    """The weights after ``STEPS`` private steps of a plain loop."""
+def quiet() -> tuple[nn.Module, rf.PrivacyEngine]:
+    """A model without dropout and an engine with hardly any noise: what several processes do as one does."""
     module = model()
+    for layer in module.modules():
+        if isinstance(layer, nn.Dropout):
+            layer.p = 0.0
+    return module, rf.PrivacyEngine(rf.Gaussian(1e-7), rf.Norm(0.1), seed=7)
+
+
+def one_of_two(rank: int, folder: Path) -> None:
+    """Says, as torchrun does, which of two processes this one is, which share a group already."""
+    size = {"WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "RANK": rank, "LOCAL_RANK": rank, "GROUP_RANK": 0}
+    os.environ.update({name: str(value) for name, value in size.items()})
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="1", TORCHELASTIC_RUN_ID=folder.name)
+
+
+def by_hand(module: nn.Module | None = None, by: rf.PrivacyEngine | None = None) -> Tensor:
+    """The weights after ``STEPS`` private steps of a plain loop."""
+    module, by = (model() if module is None else module), (engine() if by is None else by)
     optimizer = torch.optim.SGD([p for p in module.parameters() if p.requires_grad], lr=RATE)
     loader = DataLoader(data(), batch_size=BATCH, collate_fn=default_collate)
-    private, optimizer, loader = engine().make_private(module.train(), optimizer, loader)
+    private, optimizer, loader = by.make_private(module.train(), optimizer, loader)
     for batch in loader:
         optimizer.zero_grad()
         labels = batch.pop("labels")

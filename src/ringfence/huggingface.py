@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 
 try:
     import accelerate as _accelerate  # noqa: F401
-    from transformers import Trainer, TrainerState, TrainingArguments
+    from transformers import Trainer, TrainerState
     from transformers.trainer_utils import get_last_checkpoint
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(
@@ -37,9 +37,9 @@ class PrivateTraining(_Trainer):
 
     ``engine`` is a ``ringfence.PrivacyEngine``, which serves this one run. ``delta`` is that of the epsilon
     in the logs. With ``target_epsilon`` the noise is found with which num_train_epochs epochs meet it at
-    delta. A batch has per_device_train_batch_size examples on average. The loss must be a mean over examples
-    of a loss of each one: ``compute_loss_func(outputs, labels, num_items_in_batch)``, by default
-    ``example_loss``; the model itself is called without labels.
+    delta. A batch has per_device_train_batch_size examples of each process on average. The loss must be a
+    mean over examples of a loss of each one: ``compute_loss_func(outputs, labels, num_items_in_batch)``, by
+    default ``example_loss``; the model itself is called without labels.
 
     With each checkpoint the engine is saved to ``_private/run.ckpt`` in output_dir. This file holds the
     account and the key of the noise, and is as private as the data. ``train(resume_from_checkpoint=True)``
@@ -76,7 +76,7 @@ class PrivateTraining(_Trainer):
         self._checkpoint: str | None = None  # the one that training goes on from
         kwargs["compute_loss_func"] = example_loss if compute_loss_func is None else compute_loss_func
         super().__init__(*args, **kwargs)
-        _refuse_arguments(self.args)
+        _refuse_arguments(self)
 
     def guarantee(self, delta: float | None = None) -> Guarantee:
         """Returns what training has cost so far, and what may be said about it."""
@@ -212,13 +212,13 @@ def _plain(collate: Callable[[list[Any]], Any], examples: list[Any]) -> dict[str
     return dict(collate(examples))
 
 
-def _refuse_arguments(args: TrainingArguments) -> None:
+def _refuse_arguments(trainer: Trainer) -> None:
     """Raises an error that names the first argument with which a step would not be what is accounted for."""
+    sharded = "the Trainer would shard the model itself: shard it in a loop of your own, with PrivacyEngine"
     watched = "layers are watched in one pass"
     reasons: dict[str, tuple[tuple[Any, ...], str]] = {
         "gradient_accumulation_steps": ((1,), "each batch is one release"),
-        "world_size": ((1,), "several processes are not supported: train on one device"),
-        "n_gpu": ((0, 1), "several devices are not supported: set CUDA_VISIBLE_DEVICES to one"),
+        "n_gpu": ((0, 1), "start a process for each device, with torchrun, or set CUDA_VISIBLE_DEVICES"),
         "fp16": ((False,), "a scaled loss would scale what is clipped: use float32"),
         "gradient_checkpointing": ((False,), watched),
         "torch_compile": ((False,), watched),
@@ -228,4 +228,7 @@ def _refuse_arguments(args: TrainingArguments) -> None:
         "dataloader_drop_last": ((False,), "a private step leaves out no example"),
         "train_sampling_strategy": (("random", "sequential"), "batches are Poisson samples"),
     }
-    refuse_settings({name: (getattr(args, name), *reason) for name, reason in reasons.items()})
+    settings = {name: (getattr(trainer.args, name), *reason) for name, reason in reasons.items()}
+    settings["fsdp"] = (trainer.is_fsdp_enabled, (False,), sharded)
+    settings["deepspeed"] = (trainer.is_deepspeed_enabled, (False,), sharded)
+    refuse_settings(settings)

@@ -29,9 +29,9 @@ class PrivacyCallback(Callback):
     Where all parameters that are trained are in one attribute of the LightningModule, such as
     ``self.network``, ``training_step`` calls that once, without labels; where they are in several, such as a
     backbone and a head, it calls ``self(inputs)`` once, whose ``forward`` uses them. It returns the mean loss
-    of the batch. A batch has as many examples as the loader's batch_size on average. ``delta`` is that of the
-    epsilon that is logged after each epoch, to the trainer's loggers. With ``target_epsilon`` the noise is
-    found with which max_epochs epochs meet it at delta.
+    of the batch. A batch has as many examples as the loader's batch_size on average, in each process.
+    ``delta`` is that of the epsilon that is logged after each epoch, to the trainer's loggers. With
+    ``target_epsilon`` the noise is found with which max_epochs epochs meet it at delta.
 
     After each checkpoint of Lightning the engine is saved to ``_private/run.ckpt`` beside it. This file holds
     the account and the key of the noise, and is as private as the data. ``fit(ckpt_path=...)`` goes on with
@@ -212,13 +212,14 @@ def _run_file(trainer: Trainer) -> Path | None:
 
 def _refuse_trainer(trainer: Trainer, module: LightningModule) -> None:
     """Raises an error that names the first setting with which a step would not be what is accounted for."""
-    several = "several processes are not supported: train on one device"
+    strategies = ("SingleDeviceStrategy", "DDPStrategy")
+    sharded = "shard a model in a loop of your own, with PrivacyEngine"
     precisions = ("32-true", "64-true", "bf16-mixed")
     reloaded: Any = trainer.reload_dataloaders_every_n_epochs  # type: ignore[attr-defined]
     refuse_settings(
         {
+            "strategy": (type(trainer.strategy).__name__, strategies, sharded),
             "accumulate_grad_batches": (trainer.accumulate_grad_batches, (1,), "each batch is one release"),
-            "world_size": (trainer.world_size, (1,), several),
             "precision": (trainer.precision, precisions, "a scaled loss would scale what is clipped"),
             "number of optimizers": (len(trainer.optimizers), (1,), "one release has one optimizer"),
             "automatic_optimization": (module.automatic_optimization, (True,), "Lightning makes the steps"),
