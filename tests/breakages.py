@@ -981,8 +981,14 @@ epochs that were begun are not counted
 + (math.floor(steps / self.steps_an_epoch) for steps
 @ src/ringfence/training/engine/run.py: training/engine/allocation
 a step that is made again with another sum stays in its epoch
-- self.account.enter((place[1], step
-+ self.account.enter((0, step
+- return self.attempt or 0, step // self
++ return 0, step // self
+a ledger pays for steps of an epoch, however often it is drawn
+- return self.account.before(self._epoch(step))
++ return step // self.plan.batches.steps_an_epoch
+a plan that begins in the middle of an epoch forgets that epoch
+- return self.plan.cost(self.gradients.size, begun + steps)
++ return self.plan.cost(self.gradients.size, steps)
 @ src/ringfence/training/engine/batches.py: training/engine/allocation
 the same allocation in every epoch
 - noise.at("allocation", epoch)
@@ -1418,7 +1424,7 @@ samples of an earlier attempt after a load
 + self.attempt
 @ src/ringfence/training/engine/run.py: accounting/ledger
 an engine goes on after the steps that its ledger was charged
-- if self.most is not None and self.account.steps >= self.most:
+- if self.most is not None and self._charged_before(step) >= self.most:
 + if False:
 @ src/ringfence/training/engine/run.py: training/engine/run
 the sum divided by the examples that came
