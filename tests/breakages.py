@@ -1389,6 +1389,9 @@ a pass in training mode writes to the model
 +             return self.module(*args, **kwargs)
 
 @ src/ringfence/training/engine/run.py: training/engine/run_file
+releases that no file knows, after it was closed
+- self._refused = self._refused or f"{path} was
++ self._refused = self._refused and f"{path} was
 other settings loaded
 - if theirs != ours:
 + if False:
@@ -1552,6 +1555,9 @@ another run's journal certified
 the journal's account forgotten
 - if record["account"]["steps"] > account.steps:
 + if False:
+what another engine released since is overwritten
+- if (spent := self._spent()) > known:
++ if (spent := self._spent()) > 10**9:
 another run overwritten
 - if there and read_checkpoint(self.path)[1]["run"] != state["run"]:
 + if False:

@@ -495,10 +495,12 @@ class TrainingRun:
             raise ValueError(f"a ledger was charged for another run than {path}: load before ledger.train")
 
     def close(self) -> None:
-        """Closes the journal, so that another run may have it."""
+        """Closes the journal, so that another run may have it: without it, nothing more is released."""
         if self.journal is not None:
+            path = self.journal.path
             self.journal.close()
             self.journal = None
+            self._refused = self._refused or f"{path} was closed: load its run to go on, in this engine too"
 
     def _go_on(self, attempt: int | None) -> None:
         """Begins again at the step that is due, with the samples and the noise of this attempt."""
