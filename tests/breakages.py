@@ -860,6 +860,9 @@ numbers that a fork repeats
 -         parts
 +         parts
 @ src/ringfence/noise.py: noise
+masks of dropout that a search of 2^32 seeds finds
+- torch.default_generator.set_state(state)
++ pass
 a copy that draws the same numbers
 - def __reduce__(self: object) -> NoReturn:
 + def __reduce__(self):
