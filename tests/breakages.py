@@ -1715,9 +1715,12 @@ a target that forgets the sums before training
 - account.step_worst_case(torch.zeros(planned.width), mechanism=planned.law, sensitivity=own)
 + pass
 @ src/ringfence/training/probe.py: training/probe training/probe_accounts
+a pickled probe that carries sums of the data
+- "account_": state["_training"].promised()
++ "account_": state["_training"].account()
 the training data in a saved probe
--             state["_training"] = None
-+             pass
+- .promised(), "_training": None}
++ .promised()}
 
 @ src/ringfence/training/private_statistics.py: training/private_statistics
 rows of any length in the moments
