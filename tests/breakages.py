@@ -1432,6 +1432,10 @@ samples of an earlier attempt after a load
 an engine goes on after the steps that its ledger was charged
 - if self.most is not None and self._charged_before(step) >= self.most:
 + if False:
+@ src/ringfence/training/engine/run.py: training/engine/batches
+what workers draw is known to everybody
+- generator=torch.Generator().manual_seed(noise.torch_seed("loader", start, distributed.rank())),
++ generator=torch.Generator(),
 @ src/ringfence/training/engine/run.py: training/engine/run
 the sum divided by the examples that came
 - / self.plan.batches.divisor

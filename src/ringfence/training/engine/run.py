@@ -673,7 +673,8 @@ class PrivateLoader:
             self.dataset,
             batch_sampler=(self._run.plan.units.rows(batch.indices, batch.step) for batch in asked),
             collate_fn=self._examples.collated,
-            generator=torch.Generator(),  # so that iterating draws nothing from torch's global generator
+            # of our own, so that iterating draws nothing from torch's global one; workers draw from its seed
+            generator=torch.Generator().manual_seed(noise.torch_seed("loader", start, distributed.rank())),
             **self._options,
         )
         for given, batch in zip(loader, announced, strict=False):
