@@ -1039,8 +1039,11 @@ what is no number counts as nothing
 + if False:
 @ src/ringfence/releases/cells.py: releases/cells
 a person in as many cells as there are
-- filter(own.place < at_most)
-+ filter(own.place >= 0)
+- filter(own.turn < at_most)
++ filter(own.turn >= 0)
+ranks of values that are those of a person's cells
+- mutate(turn=turn, many=many)
++ mutate(turn=turn, many=many, place=turn)
 values that are not clamped
 - .clip(low, high))
 + )
