@@ -14,7 +14,7 @@ import pytest
 
 from experiments.sweep.data import OnDevice
 from experiments.sweep.probes import read_rows, run_sweep
-from experiments.sweep.runner import FILE, HERE, RowFile, Workers, attempt, read_file, run_jobs
+from experiments.sweep.runner import FILE, HERE, Workers, attempt, read_file, run_jobs
 from experiments.sweep.settings import Job
 from tests.experiments.sweep.sweeps import DATA, GRID, comparable
 
@@ -26,22 +26,27 @@ def named(jobs: Sequence[Job]) -> list[dict[str, Any]]:
     return [{"name": setting.mechanism, "seed twice": 2 * seed} for setting, seed in jobs]
 
 
+def finish(folder: Path, jobs: Sequence[Job], rows: list[dict[str, Any]]) -> None:
+    run_jobs(lambda _: rows, [jobs], folder, ABOUT, HERE)
+
+
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    file = RowFile(tmp_path / "new" / "folder", ABOUT)
-    with file.writing() as add:
-        add([(JOBS[5], {"a": float("inf"), "b": None}), (JOBS[1], {"error": "no"})])
-        with pytest.raises(TypeError):  # a batch is written whole or not at all
-            add([(JOBS[0], {"value": 1}), (JOBS[2], {"value": object()})])
-    about, rows = read_file(file.path.parent)
+    folder = tmp_path / "new" / "folder"
+    finish(folder, [JOBS[5], JOBS[1]], [{"a": float("inf"), "b": None}, {"error": "no"}])
+    with pytest.raises(TypeError):  # a batch is written whole or not at all
+        finish(folder, [JOBS[0], JOBS[2]], [{"value": 1}, {"value": object()}])
+    about, rows = read_file(folder)
     assert about == ABOUT
-    assert rows[1] == {"setting": JOBS[5][0], "seed": 2, "a": float("inf"), "b": None}
-    assert file.done() == {(JOBS[1][0].key, 1), (JOBS[5][0].key, 2)}
+    assert [(row["setting"], row["seed"]) for row in rows] == [JOBS[1], JOBS[5]]
+    assert rows[1]["a"] == float("inf")
+    assert rows[0]["error"] == "no"
 
 
 def test_a_sweep_is_its_owners_alone(tmp_path: Path) -> None:
     old = os.umask(0)
     try:
-        assert RowFile(tmp_path, ABOUT).path.stat().st_mode & 0o777 == 0o600
+        finish(tmp_path, JOBS[:1], [{}])
+        assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
     finally:
         os.umask(old)
 
@@ -49,30 +54,32 @@ def test_a_sweep_is_its_owners_alone(tmp_path: Path) -> None:
 def test_another_sweep_and_other_files_are_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"holds no sweep: there is no sweep.journal in it"):
         read_file(tmp_path)
-    RowFile(tmp_path, ABOUT)
-    with pytest.raises(ValueError, match="holds a sweep with another name: 'toy', not 'other'"):
-        RowFile(tmp_path, {**ABOUT, "name": "other"})
-    with pytest.raises(ValueError, match=r"holds a sweep with another grid: 'a{59}, not 'b{59}"):
-        RowFile(tmp_path, {**ABOUT, "grid": "b" * 64})
+    finish(tmp_path, JOBS[:1], [{}])
+    for changed, said in (
+        ({"name": "other"}, "another name: 'toy', not 'other'"),
+        ({"grid": "b" * 64}, r"another grid: 'a{59}, not 'b{59}"),
+    ):
+        with pytest.raises(ValueError, match=f"holds a sweep with {said}"):
+            run_jobs(named, [JOBS], tmp_path, {**ABOUT, **changed}, HERE)
     (tmp_path / FILE).write_text("this is not a sweep, whatever its name says" * 100)
     with pytest.raises(ValueError, match=r"sweep.journal is not a ringfence journal"):
         read_file(tmp_path)
 
 
 def test_jobs_are_done_once_with_their_notes_and_one_call_at_a_time(tmp_path: Path) -> None:
-    file, seen = RowFile(tmp_path, ABOUT), []
+    seen = []
 
     def work(jobs: Sequence[Job]) -> list[dict[str, Any]]:
         seen.append(list(jobs))
+        with pytest.raises(BlockingIOError, match="in use by another process"):
+            run_jobs(named, [JOBS[:2]], tmp_path, ABOUT, HERE)
         return named(jobs)
 
     for _ in range(2):
-        run_jobs(work, [JOBS[:2], JOBS[2:4]], file, HERE, {JOBS[0][0].key: {"round": 7}})
+        run_jobs(work, [JOBS[:2], JOBS[2:4]], tmp_path, ABOUT, HERE, {JOBS[0][0].key: {"round": 7}})
     assert seen == [JOBS[:2], JOBS[2:4]]
     row = read_file(tmp_path)[1][0]
     assert (row["round"], row["name"], row["seed twice"]) == (7, "gaussian", 0)
-    with file.writing(), pytest.raises(BlockingIOError, match="in use by another process"):
-        run_jobs(work, [JOBS[:2]], file, HERE)
 
 
 def test_an_error_is_a_row_but_for_that_of_a_device() -> None:
@@ -162,7 +169,7 @@ def test_batches_whose_worker_dies_are_tried_again_then_by_halves_then_a_row(
             raise Killed
         return named(jobs)
 
-    run_jobs(work, [JOBS[:4], JOBS[4:8], JOBS[8:12]], RowFile(tmp_path, ABOUT), Workers("ray"))
+    run_jobs(work, [JOBS[:4], JOBS[4:8], JOBS[8:12]], tmp_path, ABOUT, Workers("ray"))
     rows = {(row["setting"].key, row["seed"]): row for row in read_file(tmp_path)[1]}
     assert len(rows) == 12
     bad = rows.pop((JOBS[1][0].key, JOBS[1][1]))
