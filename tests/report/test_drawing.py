@@ -75,6 +75,10 @@ def test_everything_is_drawn() -> None:
     assert second.lines[0].get_linestyle() == "None"
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == LEGEND
+    figure.draw_without_rendering()
+    assert (
+        0.5 < legend.get_window_extent().width / figure.bbox.width < 1
+    )  # as many columns as there is room for
 
 
 def seen_ticks(place: Axes) -> list[float]:
