@@ -156,6 +156,13 @@ def test_one_run_is_above_the_truth_no_more_often_than_it_says(kind: str) -> Non
     assert mu_above <= 20
 
 
+def test_what_is_proved_is_not_refuted() -> None:
+    found = rf.audit_scores(*normal(2.0, 100), delta=1e-6)
+    assert not found.refutes(epsilon=found.epsilon_lower_bound)
+    assert not found.refutes(mu=found.mu_lower_bound)
+    assert found.refutes(mu=0.99 * found.mu_lower_bound)
+
+
 def test_bands_hold_the_true_rate() -> None:
     missed = 0
     for seed in range(200):
