@@ -79,6 +79,8 @@ def test_everything_is_drawn() -> None:
     assert second.lines[0].get_linestyle() == "None"
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == LEGEND
+    assert {text.get_fontsize() for text in legend.get_texts()} == {9}
+    assert second.get_title() == "linear axes, with a title that\ntakes more than one line"
     figure.draw_without_rendering()
     assert (
         0.5 < legend.get_window_extent().width / figure.bbox.width < 1
@@ -175,6 +177,7 @@ def test_a_name_does_not_leave_the_folder(name: str, tmp_path: Path) -> None:
 def test_bars_have_whiskers_names_and_a_common_reach() -> None:
     (place,) = paper_figure(bars()).axes
     assert [bar.get_height() for bar in place.patches] == [3.0, 5.0, 2.0]
+    assert {(round(bar.get_width(), 9), bar.get_alpha()) for bar in place.patches} == {(0.8, 0.75)}
     assert [label.get_text() for label in place.get_xticklabels()] == ["a \\$", "<b>", "c"]
     (whiskers,) = place.collections
     assert [path.vertices[:, 1].tolist() for path in whiskers.get_paths()] == [[2.0, 4.5], [4.0, 6.0]]
@@ -194,6 +197,7 @@ def test_a_page_has_a_drawing_per_panel_and_a_sample_per_name() -> None:
     assert [title for title, _ in drawing.panels] == [panel.title for panel in everything().panels]
     assert [name for name, _ in drawing.legend] == LEGEND
     assert "not drawn: 2 off the axes" in drawing.panels[0][1]
+    assert (drawing.panels[0][1][:21], drawing.widest) == ('<svg viewBox="0 0 223', 224)
     assert page_drawing(everything(), "figure") == drawing
 
 
