@@ -15,6 +15,7 @@ from ringfence.accounting.decisions import decision_profile
 from ringfence.accounting.induction import (
     Grid,
     Loss,
+    Pairs,
     atoms_delta,
     dominated_curve,
     dominated_delta,
@@ -305,11 +306,14 @@ def test_the_grid_is_fitted_to_the_moves_that_cost_most(
 ) -> None:
     """The second release costs most, then the third; every release is made as often as it is made."""
     seen = []
-    monkeypatch.setattr(method, "_grid", lambda *pair: seen.append(pair[2].tolist()) or Grid(0.1, 10))
+    monkeypatch.setattr(method, "_grid", lambda *given: seen.append(given[1].tolist()) or Grid(0.1, 10))
     monkeypatch.setattr(method, "induction", lambda releases, *_: seen.append([many for _, many in releases]))
     rho = float64([[[0.1, 0.3, 0.2]], [[-0.1, -0.4, -0.2]]])
-    assert atoms_delta(torch.full_like(rho, -math.log(2)), rho, torch.tensor([5, 2, 4]), at_most) is None
-    assert seen == [moved, [2, 4, 5]]
+    every = Pairs(torch.full_like(rho, -math.log(2)), rho, torch.tensor([5, 2, 4]))
+    parts = [Pairs(*(part[..., some] for part in every[:3])) for some in (slice(2), slice(2, 3))]
+    for given in ([every], parts):
+        assert atoms_delta(given, at_most) is None
+    assert seen == 2 * [moved, [2, 4, 5]]
 
 
 def test_ratios_are_raised_by_their_rounding_seen_from_either_law() -> None:
@@ -320,6 +324,6 @@ def test_ratios_are_raised_by_their_rounding_seen_from_either_law() -> None:
             (raised - sign * rho) / rho.abs(), torch.full_like(rho, 1e-11), rtol=1e-3, atol=0
         )
         torch.testing.assert_close(mass.exp().sum(dim=0), torch.ones_like(rho[0]))
-    nothing = atoms_delta(log_p, 0 * rho, torch.tensor([2, 3]))
+    nothing = atoms_delta([Pairs(log_p, 0 * rho, torch.tensor([2, 3]))])
     assert nothing is not None
     assert nothing(0.0) == 0

@@ -312,7 +312,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
         publishable_decision_epsilon,
         {
             **{"law": rf.StochasticSign(9.0), "votes": COUNTS[0] * 100, "neighbours": "added", "delta": 1e-5},
-            **{"at_most": 1, "publishing_zcdp": 0.1},
+            "at_most": 100,
         },
     ),
     "publishable_epsilon": (

@@ -23,7 +23,6 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -54,7 +53,6 @@ _MOST_PER_RANGE, _LEAST_PER_RANGE = 32, 4  # points of the grid in the shortest 
 _MOST_RANGE_WORK = 5e6  # values of V, times cells; a second is about 3e7
 _LEAST_RANGE, _LARGEST_LOSS = 1e-9, 600.0
 _HELD = 1 << 21  # points of moves that are held at once
-_LOOKED_AT = 256  # releases
 _PER_LOSS = 8  # points of the grid in the smallest of several losses
 _DENSE = 48  # points of mass from which on numpy's correlation is faster than shifted copies
 
@@ -414,50 +412,74 @@ def _added_up(pairs: Dominating) -> float:
     return math.fsum(losses) * (1 + ROUNDING)
 
 
-def atoms_delta(
-    log_p: Tensor, rho: Tensor, counts: Tensor, at_most: int | None = None, stand_in: Tensor | None = None
-) -> Callable[[float], float] | None:
-    """An upper bound of delta(epsilon) of releases with finitely many outcomes, in both directions.
+class Others(NamedTuple):
+    """Moves of a voter between candidates behind the second, which ``Pairs`` leave out, and what bounds them.
 
-    A release and a move are a pair of rows: ``log_p``, the log masses, and ``rho``, the log ratios to those
-    of the neighbour, here of the shape (outcomes, moves, releases). Seen from the neighbour the masses are
-    ``log_p - rho`` and the ratios ``-rho``. Release j is made ``counts[j]`` times. A record makes any one of
-    its moves at every release, or at ``at_most`` of them; a move that changes nothing may be among them.
-    ``stand_in``, (moves, releases), has the moves that stand for others whose hockey sticks are nowhere above
-    all of theirs. None where it would take too long, or where floats do not hold the losses.
+    ``second`` is the outcome of the second candidate, (releases,). The others are moves that are there,
+    (moves, releases): to the second from those behind it, from the second to them, and those that take a
+    voter from one behind or give one to it, and nothing else.
+    """
+
+    second: Tensor
+    to_second: Tensor
+    from_second: Tensor
+    alone: Tensor
+
+
+class Pairs(NamedTuple):
+    """Releases with finitely many outcomes and the moves of a record: (outcomes, moves, releases).
+
+    ``log_p`` are log masses, and ``rho`` log ratios to those of the neighbour. Release j is made
+    ``repeats[j]`` times. A move that changes nothing may be among the moves. ``others`` are those left out.
+    """
+
+    log_p: Tensor
+    rho: Tensor
+    repeats: Tensor
+    others: Others | None = None
+
+    def directions(self) -> list[tuple[Array, Array]]:
+        """Masses and log ratios as they are seen from either law."""
+        both = in_both_directions(self.log_p, self.rho)
+        return [(log_mass.exp().numpy(), ratio.numpy()) for log_mass, ratio in both]
+
+
+def atoms_delta(parts: Sequence[Pairs], at_most: int | None = None) -> Callable[[float], float] | None:
+    """An upper bound of delta(epsilon) of all these releases together, in both directions.
+
+    A record makes any one of its moves at every release, or at ``at_most`` of them. None where it would take
+    too long, or where floats do not hold the losses.
 
     Guarantee: exact, up to a rounding that is charged, where one release moves; else as ``induction``.
 
     >>> p, q = torch.tensor([0.5, 0.5]).double(), torch.tensor([0.25, 0.75]).double()
     >>> pair = p.log().reshape(2, 1, 1), (p / q).log().reshape(2, 1, 1)
-    >>> once, twice = (atoms_delta(*pair, torch.tensor([count])) for count in (1, 2))
+    >>> once, twice = (atoms_delta([Pairs(*pair, torch.tensor([count]))]) for count in (1, 2))
     >>> round(once(0.0), 6), round(twice(0.0), 3)  # 3/4 - 1/2, and 9/16 - 1/4
     (0.25, 0.313)
     """
-    total = int(counts.sum())
+    repeats = np.concatenate([part.repeats.numpy() for part in parts]).astype(np.int64)
+    total = int(repeats.sum())
     if min(total, at_most or total) == 1:
-        return _single(log_p.expand_as(rho), rho)
-    costs = np.maximum(*_over_blocks(log_p, rho, lambda mass, ratio: squares(mass, ratio).max(axis=0)))
+        return _single(parts)
+    dearest = np.concatenate([_costliest(part) for part in parts], axis=-1)
+    costs = np.maximum(*(squares(*own) for own in dearest))
     if not costs.any():
         return lambda epsilon: 0.0
     if not costs.max() < LARGEST_VARIANCE:
         return None
     costliest = np.argsort(-costs)
-    ranked = counts.numpy()[costliest]
+    ranked = repeats[costliest]
     moved = np.empty_like(ranked)  # those that cost most
     moved[costliest] = np.minimum(ranked, np.maximum((at_most or total) - (np.cumsum(ranked) - ranked), 0))
-    grid = _grid(log_p, rho, moved)
-    some = slice(None, None, 1 + len(counts) // _LOOKED_AT)  # which say how long all would take
-    losses = _losses(
-        log_p[..., some], rho[..., some], 0, stand_in if stand_in is None else stand_in[:, some], grid
-    )
-    looked_at = _work(zip(losses, counts[some].tolist(), strict=True), grid)
-    if looked_at * total > _MOST_WORK * int(counts[some].sum()):
+    grid = _grid(dearest, moved)
+    # as a rule a loss has at least as many points as outcomes
+    if total * min(2, parts[0].rho.shape[1]) * len(parts[0].rho) * (2.0 * grid.reach + 1) > _MOST_WORK:
         return None
     found = []
     for direction in (0, 1):
-        losses = _losses(log_p, rho, direction, stand_in, grid)
-        own = induction([(losses[j], int(counts[j])) for j in costliest], grid, at_most)
+        losses = [loss for part in parts for loss in _losses(part, direction, grid)]
+        own = induction([(losses[j], int(repeats[j])) for j in costliest], grid, at_most)
         if own is None:
             return None
         found.append(own)
@@ -477,86 +499,68 @@ def in_both_directions(log_p: Tensor, rho: Tensor) -> Iterator[tuple[Tensor, Ten
     yield log_p - rho, margin - rho
 
 
-def _single(log_p: Tensor, rho: Tensor) -> Callable[[float], float]:
+def _single(parts: Sequence[Pairs]) -> Callable[[float], float]:
     """The largest hockey stick of all moves, releases and both directions: exact for a single move."""
-    pairs = torch.cat((log_p, log_p - rho), dim=2), torch.cat((rho, -rho), dim=2)
 
     def delta(epsilon: float) -> float:
-        return float(pieces.hockey_stick(*pairs, torch.tensor(epsilon, dtype=torch.float64)).max()) * (
-            1 + ROUNDING
+        at = torch.tensor(epsilon, dtype=torch.float64)
+        sticks = (
+            pieces.hockey_stick(*pair, at).max()
+            for part in parts
+            for pair in ((part.log_p.expand_as(part.rho), part.rho), (part.log_p - part.rho, -part.rho))
         )
+        return float(max(sticks)) * (1 + ROUNDING)
 
     return delta
 
 
-def _atoms(log_p: Tensor, rho: Tensor, some: Tensor | slice, direction: int) -> tuple[Array, Array]:
-    """Masses and log ratios of some releases, seen from one of both laws."""
-    log_p, rho = log_p.expand_as(rho)[:, :, some], rho[:, :, some]
-    log_mass, ratio = next(islice(in_both_directions(log_p, rho), direction, None))
-    return log_mass.exp().numpy(), ratio.numpy()
+def _costliest(part: Pairs) -> Array:
+    """Masses and ratios of the move of each release with the largest E L^2.
+
+    (directions, masses or ratios, outcomes, releases).
+    """
+    found = []
+    for own in part.directions():
+        worst = squares(*own).argmax(axis=0)[None, None, None]
+        found.append(np.take_along_axis(np.stack(own), worst, axis=2)[:, :, 0])
+    return np.stack(found)
 
 
-def _over_blocks(
-    log_p: Tensor, rho: Tensor, of_moves: Callable[[Array, Array], Array]
-) -> tuple[Array, Array]:
-    """A function of the masses and ratios of some releases, of all of them, in both directions."""
-    size = at_once(_HELD, each=rho[..., 0].numel())
-    blocks = [slice(start, start + size) for start in range(0, rho.shape[2], size)]
-    first, second = (
-        np.concatenate([of_moves(*_atoms(log_p, rho, some, direction)) for some in blocks])
-        for direction in (0, 1)
-    )
-    return first, second
+def _grid(dearest: Array, counts: Places) -> Grid:
+    """A grid for releases whose costliest moves these are, in both directions, made as often as is said."""
 
-
-def _grid(log_p: Tensor, rho: Tensor, counts: Places) -> Grid:
-    """A grid for the worst moves of these releases, in both directions."""
-
-    def largest(of_moves: Callable[[Array, Array], Array]) -> float:
-        over = _over_blocks(log_p, rho, lambda mass, ratio: of_moves(mass, ratio).sum(axis=0).max(axis=0))
-        return max(float(own @ counts) for own in over)
+    def largest(of_atoms: Callable[[Array, Array], Array]) -> float:
+        return max(float(of_atoms(*own).sum(axis=0) @ counts) for own in dearest)
 
     def added(step: float) -> float:
-        def of_moves(mass: Array, ratio: Array) -> Array:
+        def of_atoms(mass: Array, ratio: Array) -> Array:
             above = ratio - step * np.floor(ratio / step)
             return mass * above * (step - above)
 
-        return largest(of_moves)
+        return largest(of_atoms)
 
-    highest = _over_blocks(
-        log_p, rho, lambda mass, ratio: np.where(mass > _LIKELY, ratio, 0.0).max(axis=(0, 1))
-    )
+    highest = [np.where(mass > _LIKELY, ratio, 0.0).max(axis=0) for mass, ratio in dearest]
     farthest = max(min(float(own @ counts), 2 * float(own.max())) for own in highest)
     variance = largest(lambda mass, ratio: mass * ratio * ratio)
     return Grid.fitted(variance, farthest, float(counts.sum()), added)
 
 
-def _losses(
-    log_p: Tensor, rho: Tensor, direction: int, stand_in: Tensor | None, grid: Grid
-) -> list[list[Loss]]:
+def _losses(part: Pairs, direction: int, grid: Grid) -> list[list[Loss]]:
     """The losses of each release; those beyond the grid are infinite or raised to it, as ``Loss.within``."""
     farthest = (2 * grid.reach + 1) * grid.step
-
-    def on_grid(mass: Array, ratio: Array) -> Array:
-        return np.where((ratio > farthest) | (mass <= NEGLIGIBLE), np.inf, ratio.clip(min=-farthest))
-
-    def width(mass: Array, ratio: Array) -> Array:
-        finite = on_grid(mass, ratio)
-        finite[finite == np.inf] = 0.0
-        points: Array = 2 + np.ptp(finite, axis=(0, 1)) // grid.step
-        return points
-
-    points = _over_blocks(log_p, rho, width)[direction]
+    mass, ratio = part.directions()[direction]
+    rho = np.where((ratio > farthest) | (mass <= NEGLIGIBLE), np.inf, ratio.clip(min=-farthest))
+    points = 2 + np.ptp(np.where(rho < np.inf, rho, 0.0), axis=(0, 1)) // grid.step
+    stand_in = None if part.others is None else (part.others.to_second | part.others.from_second).numpy()
     widest, start = np.argsort(-points), 0
     found: list[list[Loss]] = [[] for _ in widest]
     while start < len(widest):  # some that need similar numbers of points at a time
         some = widest[start : start + at_once(_HELD, each=rho.shape[1] * int(points[widest[start]]))]
-        mass, ratio = _atoms(log_p, rho, torch.from_numpy(some), direction)
-        stands = None if stand_in is None else stand_in[:, some].numpy()
-        for release, own in zip(
-            some, worst_losses(mass, on_grid(mass, ratio), grid.step, stands), strict=True
-        ):
-            found[release] = own
+        own = worst_losses(
+            mass[..., some], rho[..., some], grid.step, None if stand_in is None else stand_in[:, some]
+        )
+        for release, losses in zip(some, own, strict=True):
+            found[release] = losses
         start += len(some)
     return found
 
