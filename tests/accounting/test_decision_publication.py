@@ -119,8 +119,9 @@ def test_costs_bound_votes_of_which_two_left_a_leader_near_the_threshold() -> No
 
 
 def test_where_another_may_lead_a_winner_counts_as_what_it_costs_any_votes() -> None:
-    law, tied = rf.NoisyWinner(6.0), [[12] + [11] * 9]
-    assert float(costs_of(law, tied, "replaced", ALPHA).at(0)) == pytest.approx(ALPHA * zcdp(law, "replaced"))
+    for law, order in ((rf.NoisyWinner(6.0), ALPHA), (rf.NoisyWinner(2.0), 12.0)):
+        found = float(costs_of(law, [[12] + [11] * 9], "replaced", order).at(0))
+        assert found == pytest.approx(order * zcdp(law, "replaced"), rel=1e-9)
 
 
 @pytest.mark.parametrize("threshold", [1499.0, 9e3])

@@ -23,7 +23,6 @@ from ringfence.accounting.induction import (
     envelopes,
     in_both_directions,
     induction,
-    range_curve,
     worst_losses,
 )
 from ringfence.accounting.profile import composed_delta
@@ -120,9 +119,9 @@ def test_ranges_on_one_dataset_are_below_those_chosen_in_the_light_of_outcomes(
 
 
 def test_ranges_that_take_too_long_or_that_floats_do_not_hold() -> None:
-    assert range_curve(((0.1, 2), (0.2, 1))) is None  # which one comes first matters
+    assert dominated_curve((("range", 0.1, 2), ("range", 0.2, 1))) is None  # which comes first matters
     for eta, count in ((0.01, 10**5), (1e-12, 3), (400.0, 2)):
-        assert range_curve(((eta, count),)) is None
+        assert dominated_curve((("range", eta, count),)) is None
         assert dominated_epsilon((("range", eta, count),), 1e-5) == pytest.approx(eta * count)
         assert dominated_delta((("range", eta, count),), 0.9 * eta * count) == 1.0
 

@@ -223,10 +223,6 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
         _WINNER.renyi_divergence,
         {"counts": COUNTS, "move": torch.ones(3), "alpha": 2.0},
     ),
-    "Decision.hockey_stick": (
-        _WINNER.hockey_stick,
-        {"counts": COUNTS, "move": torch.ones(3), "epsilon": 1.0},
-    ),
     "Decision.chance_of_error": (_WINNER.chance_of_error, {"counts": COUNTS}),
     "Decision.from_state_dict": (Decision.from_state_dict, {"state": _WINNER.state_dict()}),
     "Clamp": (rf.Clamp, {"sensitivity": ROW[:1]}),

@@ -143,7 +143,7 @@ def profile_and_rdp(
     """``decision_profile`` and the Rényi divergences in it, which are those of ``decision_rdp``."""
     every = list(pairs(law, votes, neighbours))
     at_most = checked_at_most(at_most, neighbours, sum(int(part.repeats.sum()) for part in every))
-    rdp = _rdp(law, votes, every, checked_orders(DEFAULT_ORDERS), neighbours, at_most)
+    rdp = decision_rdp(law, votes, neighbours=neighbours, at_most=at_most, every=every)
     return profile_of_pairs(law, every, rdp, neighbours, at_most), rdp
 
 
@@ -175,12 +175,14 @@ def decision_rdp(
     neighbours: Neighbours,
     at_most: int | None = None,
     orders: Sequence[float] | Tensor = DEFAULT_ORDERS,
+    every: Iterable[Pairs] | None = None,
 ) -> PerInstanceRdp:
     """Rényi divergences between the decisions on these votes and on those of any neighbour.
 
     ``votes`` are counts of voters, one row per query, for a winner, and surpluses for the sign. For each
     query and order it takes the worst of all moves of one voter, and sums over the queries, or over the
-    ``at_most`` dearest ones: no voter, however they vote, costs more.
+    ``at_most`` dearest ones: no voter, however they vote, costs more. ``every`` has the ``pairs``, where they
+    are known.
 
     Guarantee: upper bounds in both directions. They are exact up to a relative 1e-11 and, for winners, an
     absolute 1e-12 / (alpha - 1) per query, and never above what holds for all votes.
@@ -191,25 +193,11 @@ def decision_rdp(
     >>> [round(float(value), 5) for value in rdp.worst], 32 * 2 / 40**2  # the Gaussian's, of two queries
     ([0.00081, 0.01356], 0.04)
     """
-    every = pairs(law, votes, neighbours)
-    return _rdp(law, votes, every, checked_orders(orders), neighbours, checked_at_most(at_most, neighbours))
-
-
-def _rdp(
-    law: DecisionLaw,
-    votes: Real,
-    every: Iterable[Pairs],
-    orders: Tensor,
-    neighbours: Neighbours,
-    at_most: int | None,
-) -> PerInstanceRdp:
-    """``decision_rdp``, where ``every`` has all moves of these neighbours.
-
-    A ballot that is replaced and bounded changes its vote at k queries, and leaves or joins 2 (at_most - k)
-    others, for some k: a change counts for two.
-    """
+    every, orders = pairs(law, votes, neighbours) if every is None else every, checked_orders(orders)
+    at_most = checked_at_most(at_most, neighbours)
     if neighbours != "replaced" or at_most is None:
         return rdp_of_pairs(every, orders, bounded_zcdp(law, neighbours), at_most)
+    # a ballot changes its vote at k queries and leaves or joins 2 (at_most - k) others: a change counts twice
     changed, twice = _costs_of_pairs(every, orders, bounded_zcdp(law, "replaced"))
     moved, once = _costs_of_pairs(pairs(law, votes, "added"), orders, bounded_zcdp(law, "added"))
     worst = filled(torch.cat((changed / 2, moved), dim=2), torch.cat((2 * twice, once)), 2.0 * at_most)

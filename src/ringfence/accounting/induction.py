@@ -37,7 +37,6 @@ from ringfence.numerics.rounding import ROUNDING
 
 Array = NDArray[np.float64]
 Places = NDArray[np.int64]  # points of a grid
-Ranges = tuple[tuple[float, int], ...]  # lengths of intervals that hold losses, and how many releases
 Dominating = tuple[tuple[str, float, int], ...]  # names of pairs of laws, their parameter, how many releases
 
 _FINE = 1e-3  # what the grid may add to the variance of the losses, as a share of it
@@ -53,6 +52,7 @@ _MOST_PER_RANGE, _LEAST_PER_RANGE = 32, 4  # points of the grid in the shortest 
 _MOST_RANGE_WORK = 5e6  # values of V, times cells; a second is about 3e7
 _LEAST_RANGE, _LARGEST_LOSS = 1e-9, 600.0
 _HELD = 1 << 21  # points of moves that are held at once
+_LOOKED_AT = 256  # releases
 _PER_LOSS = 8  # points of the grid in the smallest of several losses
 _DENSE = 48  # points of mass from which on numpy's correlation is faster than shifted copies
 
@@ -257,40 +257,6 @@ def _work(releases: Iterable[tuple[Sequence[Loss], int]], grid: Grid) -> float:
     return places * (2.0 * grid.reach + 1)
 
 
-@lru_cache(maxsize=64)
-def range_curve(ranges: Ranges) -> tuple[Array, Array] | None:
-    """Many (epsilon, delta), epsilon from 0 on, of releases whose losses lie in intervals of known lengths.
-
-    ``ranges`` are lengths eta and how many releases have each. Where the interval of a release lies may
-    depend on what was released before. None where lengths differ, since their order would matter, where it
-    would take long, and where floats do not hold it.
-
-    Guarantee: upper bounds. Losses in [t - eta, t] are dominated by a pair of coins with the losses t and
-    t - eta. V is held by its chords in u = e^-x on a grid of which eta is a multiple. While t moves within a
-    cell of the grid, the expectation of these chords is a concave function of s = e^-t, whose maximum is
-    known: at every point of the grid it is taken over all t (docs/guarantees.md).
-
-    >>> epsilons, deltas = range_curve(((1.0, 1),))
-    >>> exact = (math.exp(0.5) - 1) ** 2 / math.expm1(1.0)  # at epsilon 0
-    >>> float(epsilons[0]), round(float(deltas[0]) / exact, 3)
-    (0.0, 1.0)
-    """
-    (eta, count), *others = ranges
-    if others or eta < _LEAST_RANGE or eta * count > _LARGEST_LOSS:
-        return None
-    variance = count * eta**2 / 4
-    farthest = min(count, (variance + _DEVIATIONS * math.sqrt(variance)) / eta)  # in units of eta
-    points = min(_MOST_PER_RANGE, int(math.sqrt(_MOST_RANGE_WORK / (count * farthest))))
-    if points < _LEAST_PER_RANGE:
-        return None
-    grid = Grid(eta / points, math.ceil(farthest * points))
-    values = grid.last_values()
-    for _ in range(count):
-        values = _worst_coins(grid.padded(values[None], points)[0], points, grid.step)
-    epsilons: Array = grid.step * np.arange(grid.reach + 1, dtype=np.float64)
-    return epsilons, values[grid.reach :: -1] * (1 + ROUNDING * (1 + count))
-
-
 def _worst_coins(values: Array, width: int, step: float) -> Array:
     """max over t of E V(x + L), L a coin with the losses t and t - width * step.
 
@@ -315,12 +281,37 @@ def _worst_coins(values: Array, width: int, step: float) -> Array:
     return worst
 
 
+def _range_curve(eta: float, count: int) -> tuple[Array, Array] | None:
+    """``dominated_curve`` of releases whose losses lie in intervals of one known length.
+
+    Where the interval of a release lies may depend on what was released before. Losses in [t - eta, t] are
+    dominated by a pair of coins with the losses t and t - eta. V is held by its chords in u = e^-x on a grid
+    of which eta is a multiple. While t moves within a cell of the grid, the expectation of these chords is a
+    concave function of s = e^-t, whose maximum is known: at every point of the grid it is taken over all t
+    (docs/guarantees.md).
+    """
+    if eta < _LEAST_RANGE or eta * count > _LARGEST_LOSS:
+        return None
+    variance = count * eta**2 / 4
+    farthest = min(count, (variance + _DEVIATIONS * math.sqrt(variance)) / eta)  # in units of eta
+    points = min(_MOST_PER_RANGE, int(math.sqrt(_MOST_RANGE_WORK / (count * farthest))))
+    if points < _LEAST_PER_RANGE:
+        return None
+    grid = Grid(eta / points, math.ceil(farthest * points))
+    values = grid.last_values()
+    for _ in range(count):
+        values = _worst_coins(grid.padded(values[None], points)[0], points, grid.step)
+    epsilons: Array = grid.step * np.arange(grid.reach + 1, dtype=np.float64)
+    return epsilons, values[grid.reach :: -1] * (1 + ROUNDING * (1 + count))
+
+
 @lru_cache(maxsize=64)
 def dominated_curve(pairs: Dominating) -> tuple[Array, Array] | None:
     """Many (epsilon, delta), epsilon from 0 on, of releases that these pairs of laws dominate.
 
-    A pair is "range" (``range_curve``), "pure" for epsilon-differential privacy, or "gaussian" for mu-GDP.
-    None where ranges come with others, where it would take long, and where floats do not hold it.
+    A pair is "range" for losses in an interval of that length, "pure" for epsilon-differential privacy, or
+    "gaussian" for mu-GDP. None where ranges come with others or differ, since their order would matter, where
+    it would take long, and where floats do not hold it.
 
     Guarantee: upper bounds. Randomised response, whose losses are epsilon and -epsilon, dominates every
     epsilon-differentially private release (Kairouz, Oh and Viswanath 2015), and pairs that do not depend on
@@ -331,10 +322,8 @@ def dominated_curve(pairs: Dominating) -> tuple[Array, Array] | None:
     >>> epsilons.tolist(), round(float(deltas[0]) / exact, 9), float(deltas[2])
     ([0.0, 1.0, 2.0], 1.0, 0.0)
     """
-    if all(name == "range" for name, _, _ in pairs):
-        return range_curve(tuple((size, count) for _, size, count in pairs))
     if any(name == "range" for name, _, _ in pairs):
-        return None
+        return _range_curve(*pairs[0][1:]) if len(pairs) == 1 else None
     pure = [(size, count) for name, size, count in pairs if name == "pure"]
     mu = math.sqrt(math.fsum(count * size * size for name, size, count in pairs if name == "gaussian"))
     variance = math.fsum(count * size * size for size, count in pure) + mu * mu
@@ -473,8 +462,14 @@ def atoms_delta(parts: Sequence[Pairs], at_most: int | None = None) -> Callable[
     moved = np.empty_like(ranked)  # those that cost most
     moved[costliest] = np.minimum(ranked, np.maximum((at_most or total) - (np.cumsum(ranked) - ranked), 0))
     grid = _grid(dearest, moved)
-    # as a rule a loss has at least as many points as outcomes
-    if total * min(2, parts[0].rho.shape[1]) * len(parts[0].rho) * (2.0 * grid.reach + 1) > _MOST_WORK:
+    some = slice(None, None, 1 + len(repeats) // _LOOKED_AT)  # which say how long all would take
+    few = [Pairs(part.log_p[..., some], part.rho[..., some], part.repeats[some]) for part in parts]
+    looked_at = [
+        (loss, int(count))
+        for part in few
+        for loss, count in zip(_losses(part, 0, grid), part.repeats, strict=True)
+    ]
+    if _work(looked_at, grid) * total > _MOST_WORK * sum(count for _, count in looked_at):
         return None
     found = []
     for direction in (0, 1):
