@@ -183,14 +183,14 @@ a replaced ballot that is bounded never leaves a query for another one
 + twice = 0.0 if
 @ src/ringfence/accounting/decisions.py: accounting/decisions
 moves between candidates who are behind are free
-- (taken + given).where(
-+ (0 * taken).where(
+- (outside, others.to_second), (outside, others.from_second)
++ (0 * outside, others.to_second), (0 * outside, others.from_second)
 queries that a replaced ballot leaves and joins are not charged
-- worst, knots = filled(*moved, 2.0 * at_most), torch
-+ worst, knots = filled(*moved, 0.0), torch
+- torch.cat((changed / 2, moved), dim=2)
++ torch.cat((changed / 2, 0 * moved), dim=2)
 a voter who is replaced has the backward induction of one who is added
-- moved = 2 * at_most if at_most is not None and neighbours == "replaced" else at_most
-+ moved = at_most
+- return 2 * at_most if at_most is not None and neighbours == "replaced" else at_most
++ return at_most
 a voter is never taken from one candidate and given to another
 - if neighbours == "replaced":
 -         # from
@@ -483,8 +483,8 @@ winners that cost more than floats hold are charged less
 + one = min(one, _OVERFLOW / (alpha - 1))
 + if False:
 the question for an answer not charged in a published number
-- whole = moved * _question_cost(law, alpha) + most
-+ whole = most
+- whole = min(plan.question + plan.most
++ whole = min(plan.most
 a published number of decisions that ignores how many a person takes part in
 - filled(costs.at(at).view(1, 1, -1), costs.repeats.double(), float(moved))
 + filled(costs.at(at).view(1, 1, -1), costs.repeats.double(), 1.0)

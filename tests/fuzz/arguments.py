@@ -223,10 +223,6 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
         _WINNER.renyi_divergence,
         {"counts": COUNTS, "move": torch.ones(3), "alpha": 2.0},
     ),
-    "Decision.hockey_stick": (
-        _WINNER.hockey_stick,
-        {"counts": COUNTS, "move": torch.ones(3), "epsilon": 1.0},
-    ),
     "Decision.chance_of_error": (_WINNER.chance_of_error, {"counts": COUNTS}),
     "Decision.from_state_dict": (Decision.from_state_dict, {"state": _WINNER.state_dict()}),
     "Clamp": (rf.Clamp, {"sensitivity": ROW[:1]}),
@@ -312,7 +308,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
         publishable_decision_epsilon,
         {
             **{"law": rf.StochasticSign(9.0), "votes": COUNTS[0] * 100, "neighbours": "added", "delta": 1e-5},
-            **{"at_most": 1, "publishing_zcdp": 0.1},
+            "at_most": 100,
         },
     ),
     "publishable_epsilon": (

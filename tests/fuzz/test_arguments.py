@@ -58,7 +58,6 @@ def test_good_arguments_are_taken(name: str) -> None:
         ("train_linear", "clip", 0.1),
         ("subsampled_rdp", "failure_probability", 5e-324),
         ("calibrate_sigma", "sampling_rate", 5e-324),
-        ("publishable_decision_epsilon", "order", 1e300),
         ("tune", "expected_runs", 1e23),
         ("tune", "target_epsilon", 1e308),
     ],
