@@ -1699,6 +1699,12 @@ the training data in a saved probe
 rows of any length in the moments
 -                 yield clip(torch.cat((z, z.square()), dim=1))
 +                 yield torch.cat((z, z.square()), dim=1)
+rows of any norm in their mean
+-         return map(planned.clip, _chunks(rows, width))
++         return _chunks(rows, width)
+more spent on the mean of rows than its share
+- sums["mean"] = PlannedSum.of(features, 1.0, mu * math.sqrt(share))
++ sums["mean"] = PlannedSum.of(features, 1.0, mu)
 counts of magnitudes charged as if a record had one feature
 - sums["magnitudes"] = PlannedSum.of(_BINS * features, root,
 + sums["magnitudes"] = PlannedSum.of(_BINS * features, 1.0,

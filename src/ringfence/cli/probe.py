@@ -131,10 +131,6 @@ def probe(
     name = mechanism or ("truncated" if target_epsilon is None else "gaussian")
     with busy("Training", quiet=as_json):
         data = read_features(features, labels)
-        if public_classes is not None and data.train_labels.dtype.kind != "i":
-            raise ValueError(
-                f"--public-classes is for labels 0, 1, ..., got {public_classes} where labels are text"
-            )
         probe = LinearProbe(
             Mechanism.by_name(name, sigma=1.0 if sigma is None else sigma, bound=bound, levels=levels),
             clip if clip_norm is None else Norm(clip_norm),

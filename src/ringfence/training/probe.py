@@ -87,6 +87,8 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
     random_state: Any = None
     device: str = "cpu"
 
+    _of_one_kind = True  # whether rows may be divided by their norm because features are many
+
     def __sklearn_tags__(self) -> Any:
         """Returns what scikit-learn's checks may expect: features may be sparse."""
         tags = super().__sklearn_tags__()
@@ -145,10 +147,6 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
     @abstractmethod
     def _prepared(self, X: Any, y: Any, sample_weight: Any = None) -> "ProbeData":  # noqa: N803
         """Returns the data as it was given, mapped by what is public; everything about it is checked here."""
-
-    @abstractmethod
-    def _alike(self, mu: float, size: float, width: int) -> bool:
-        """Returns whether rows are divided by their norm where nobody says so, with a target."""
 
     @abstractmethod
     def _rule(self, mu: float, size: float, data: "ProbeData") -> "DefaultSettings":
@@ -225,7 +223,8 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         target = Target.asked(self.target_epsilon, self.target_delta)
         if self.unit_rows is not None or target is None:
             return checks.flag("unit_rows", self.unit_rows or False)
-        return not self._scales or self._alike(target.mu, self._size(examples), width)
+        alike = self._of_one_kind and features_are_alike(target.mu, self._size(examples), width)
+        return alike or not self._scales
 
     def _size(self, examples: int) -> float:
         given = examples if self.public_size is None else self.public_size
@@ -446,9 +445,6 @@ class LinearProbe(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
         given = {"scaling": self._scales, "counts": bool(self.fit_intercept)}
         return default_settings(mu, size, data.width, data.outputs, unit_rows=data.norms is not None, **given)
 
-    def _alike(self, mu: float, size: float, width: int) -> bool:
-        return features_are_alike(mu, size, width)
-
 
 @dataclass(frozen=True)
 class ProbeData:
@@ -521,20 +517,17 @@ def class_codes(y: Any, public_classes: Any = None) -> tuple[Any, Any]:
     >>> classes.tolist(), codes.tolist()
     (['a', 'b'], [1, 0, 1])
     """
-    if public_classes is None:
-        classes, codes = np.unique(y, return_inverse=True)
-    else:
-        try:
-            classes = np.unique(np.asarray(plain(public_classes)))
-            codes = np.searchsorted(classes, y).clip(max=len(classes) - 1)
-        except (TypeError, ValueError, RuntimeError):
-            raise TypeError(f"public_classes must hold labels like y's, got {public_classes!r}") from None
-        if len(classes) < 2:
-            raise ValueError(f"public_classes must hold 2 classes at least, got {public_classes!r}")
-        outside = classes[codes] != y
-        if outside.any():
-            first = int(np.argmax(outside))
-            raise ValueError(f"y must hold public_classes only, got {np.asarray(y)[first]} at index {first}")
+    try:
+        classes = np.unique(y if public_classes is None else np.asarray(plain(public_classes)))
+        codes = np.searchsorted(classes, y).clip(max=len(classes) - 1)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"public_classes must hold labels like y's, got {public_classes!r}") from None
+    if public_classes is not None and len(classes) < 2:
+        raise ValueError(f"public_classes must hold 2 classes at least, got {public_classes!r}")
+    outside = classes[codes] != y
+    if outside.any():
+        first = int(np.argmax(outside))
+        raise ValueError(f"y must hold public_classes only, got {np.asarray(y)[first]} at index {first}")
     if len(classes) < 2:
         raise ValueError(f"y must hold at least 2 classes, got {len(classes)} class")
     return classes, codes.astype(np.int64)

@@ -34,6 +34,7 @@ class LinearRegression(RegressorMixin, LinearEstimator):  # type: ignore[misc]
 
     secure = False  # the rounding of squared errors is not charged
     public_classes = None
+    _of_one_kind = False
 
     def fit(self, X: Any, y: Any) -> Self:  # noqa: N803 (scikit-learn's names)
         """Trains on features (n, p), dense or sparse, and numbers (n,)."""
@@ -61,6 +62,3 @@ class LinearRegression(RegressorMixin, LinearEstimator):  # type: ignore[misc]
         """
         share = scaling_share(mu, size, data.width + 1) if self._scales else 0.0
         return DefaultSettings(share, Norm(0.2), 32, 0.5, min(math.sqrt(1 - share) * mu * size / 4, 60.0))
-
-    def _alike(self, mu: float, size: float, width: int) -> bool:
-        return False

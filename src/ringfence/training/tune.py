@@ -126,15 +126,6 @@ class Tuned:
         assumed = ("Assumed: " + " ".join(self.assumptions),) if self.assumptions else ()
         return "\n\n".join((promised, charged, secret, *assumed))
 
-    def as_dict(self) -> dict[str, Any]:
-        """Returns what was released as plain data, without the weights."""
-        setting = {name: value if name != "clip" else repr(value) for name, value in self.setting.items()}
-        return {
-            **{"epsilon": self.epsilon, "delta": self.delta, "setting": setting, "right": self.right},
-            **{"expected_runs": self.plan.expected_runs, "run_mu": self.plan.mu, "settings": self.settings},
-            **{"score_sigma": self.plan.score_sigma, "statement": self.statement},
-        }
-
 
 def tune(
     features: Any,
@@ -198,11 +189,12 @@ def tune(
 
 def _shared(options: dict[str, Any], grid: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the arguments of ``LinearProbe`` that all runs share."""
+    known = (*_SHARED, *_TUNED)
     for name in options:
         if name in grid:
             raise ValueError(f"{name} must be given once, got it in grid and beside it")
-        if name not in (*_SHARED, *_TUNED):
-            raise TypeError(f"tune has no argument {name!r}; known are {', '.join((*_SHARED, *_TUNED))}")
+        if name not in known:
+            raise TypeError(f"tune has no argument {name!r}; known are {', '.join(known)}")
     return options
 
 
