@@ -174,6 +174,7 @@ def test_skops_and_joblib_keep_a_probe_without_its_data(law: rf.Mechanism, tmp_p
     unknown = skops.io.get_untrusted_types(data=written)
     assert all(name.startswith("ringfence.") for name in unknown)
     assert FEATURES.astype(np.float32)[0].tobytes() not in pickle.dumps(fitted)
+    assert "_training" not in probe().__getstate__()
     for again in (joblib.load(tmp_path / "probe.joblib"), skops.io.loads(written, trusted=unknown)):
         assert np.array_equal(again.predict_proba(FEATURES), fitted.predict_proba(FEATURES))
         assert again.guarantee(1e-5) == fitted.guarantee(1e-5)
