@@ -667,11 +667,6 @@ a masked cell released
 - if np.ma.is_masked(value):
 + if False:
 
-@ src/ringfence/data/projection.py: training/linear_information data/projection
-information about projected features said to be about those given
-- return rates * PublicProjection.from_argument(public_projection).rates * UP
-+ return rates
-
 @ src/ringfence/files/atomic.py: files/atomic cli/release
 the record of what a release cost replaced by the next one
 - (path.exists() and os.listdir(path))
@@ -1213,10 +1208,6 @@ a full disk leaves half a page
 - with replacing(path, mode=AS_THE_SYSTEM_SAYS) as file:
 + with path.open("wb") as file:
 
-@ src/ringfence/training/assumptions.py: training/probe
-a projection that the statement does not mention
-- (PROJECTION, projection_given),
-+ (PROJECTION, False),
 @ src/ringfence/training/assumptions.py: training/assumptions
 a number of records taken from the data without a word
 - (SIZE, not size_given)
@@ -1708,6 +1699,12 @@ the training data in a saved probe
 rows of any length in the moments
 -                 yield clip(torch.cat((z, z.square()), dim=1))
 +                 yield torch.cat((z, z.square()), dim=1)
+rows of any norm in their mean
+-         return map(planned.clip, _chunks(rows, width))
++         return _chunks(rows, width)
+more spent on the mean of rows than its share
+- sums["mean"] = PlannedSum.of(features, 1.0, mu * math.sqrt(share))
++ sums["mean"] = PlannedSum.of(features, 1.0, mu)
 counts of magnitudes charged as if a record had one feature
 - sums["magnitudes"] = PlannedSum.of(_BINS * features, root,
 + sums["magnitudes"] = PlannedSum.of(_BINS * features, 1.0,
@@ -1760,13 +1757,9 @@ tuning stops after another number of runs than is charged for
 + uniforms((1,))) < 2 / plan.expected_runs
 the chosen probe says what its own run cost
 -     probe._training = None
-@ src/ringfence/training/tune.py: cli/app
 a grid without end
 - > _MOST_SETTINGS:
 + > math.inf:
-a traceback of a nested file
-- except (ValueError, RecursionError) as error:  # not TOML
-+ except ValueError as error:  # not TOML
 '''
 
 BREAKAGES = list(parsed(_TEXT))

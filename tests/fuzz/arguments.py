@@ -34,7 +34,6 @@ from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.profile import PrivacyProfile
 from ringfence.accounting.subsampling import fixed_batch_rdp, subsampled_rdp
 from ringfence.accounting.voters import voter_epsilons
-from ringfence.data.projection import PublicProjection
 from ringfence.mechanisms.decision import Decision
 from ringfence.mechanisms.secure import SecureRelease
 from ringfence.noise import Noise
@@ -318,16 +317,6 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
             **{"publishing_zcdp": 0.1, "failure_probability": 1e-3},
         },
     ),
-    "PublicProjection": (
-        _then(PublicProjection, lambda made: made(X)),
-        {"mean": np.zeros(2), "components": np.eye(2)},
-    ),
-    "PublicProjection.of": (
-        _then(PublicProjection.of, lambda made: made(X)),
-        {"features": X, "components": 1},
-    ),
-    "PublicProjection.save": (PublicProjection.of(X, 1).save, {"path": "p.npz"}),
-    "PublicProjection.load": (PublicProjection.load, {"path": "nowhere.npz"}),
     "train_linear": (
         train_linear,
         {

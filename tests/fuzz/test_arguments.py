@@ -46,7 +46,6 @@ def test_good_arguments_are_taken(name: str) -> None:
         ("LinearProbe", "device", "no such device"),
         ("LinearProbe", "momentum", "0.5"),
         ("LinearProbe.fit", "X", np.ones(6)),
-        ("PublicProjection.save", "path", "\0"),
         ("Ledger", "path", 1.0),
         ("SecureRelease", "law", 1.0),
         ("SecureRelease.draw", "draws", 1.0),
