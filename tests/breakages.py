@@ -855,6 +855,9 @@ numbers that a fork repeats
 -         parts
 +         parts
 @ src/ringfence/noise.py: noise
+masks of dropout that a search of 2^32 seeds finds
+- torch.default_generator.set_state(state)
++ pass
 a copy that draws the same numbers
 - def __reduce__(self: object) -> NoReturn:
 + def __reduce__(self):
@@ -976,8 +979,14 @@ epochs that were begun are not counted
 + (math.floor(steps / self.steps_an_epoch) for steps
 @ src/ringfence/training/engine/run.py: training/engine/allocation
 a step that is made again with another sum stays in its epoch
-- self.account.enter((place[1], step
-+ self.account.enter((0, step
+- return self.attempt or 0, step // self
++ return 0, step // self
+a ledger pays for steps of an epoch, however often it is drawn
+- return self.account.before(self._epoch(step))
++ return step // self.plan.batches.steps_an_epoch
+a plan that begins in the middle of an epoch forgets that epoch
+- return self.plan.cost(self.gradients.size, begun + steps)
++ return self.plan.cost(self.gradients.size, steps)
 @ src/ringfence/training/engine/batches.py: training/engine/allocation
 the same allocation in every epoch
 - noise.at("allocation", epoch)
@@ -1025,8 +1034,11 @@ what is no number counts as nothing
 + if False:
 @ src/ringfence/releases/cells.py: releases/cells
 a person in as many cells as there are
-- filter(own.place < at_most)
-+ filter(own.place >= 0)
+- filter(own.turn < at_most)
++ filter(own.turn >= 0)
+ranks of values that are those of a person's cells
+- mutate(turn=turn, many=many)
++ mutate(turn=turn, many=many, place=turn)
 values that are not clamped
 - .clip(low, high))
 + )
@@ -1374,6 +1386,9 @@ a pass in training mode writes to the model
 +             return self.module(*args, **kwargs)
 
 @ src/ringfence/training/engine/run.py: training/engine/run_file
+releases that no file knows, after it was closed
+- self._refused = self._refused or f"{path} was
++ self._refused = self._refused and f"{path} was
 other settings loaded
 - if theirs != ours:
 + if False:
@@ -1409,8 +1424,12 @@ samples of an earlier attempt after a load
 + self.attempt
 @ src/ringfence/training/engine/run.py: accounting/ledger
 an engine goes on after the steps that its ledger was charged
-- if self.most is not None and self.account.steps >= self.most:
+- if self.most is not None and self._charged_before(step) >= self.most:
 + if False:
+@ src/ringfence/training/engine/run.py: training/engine/batches
+what workers draw is known to everybody
+- generator=torch.Generator().manual_seed(noise.torch_seed("loader", start, distributed.rank())),
++ generator=torch.Generator(),
 @ src/ringfence/training/engine/run.py: training/engine/run
 the sum divided by the examples that came
 - / self.plan.batches.divisor
@@ -1537,6 +1556,9 @@ another run's journal certified
 the journal's account forgotten
 - if record["account"]["steps"] > account.steps:
 + if False:
+what another engine released since is overwritten
+- if (spent := self._spent()) > known:
++ if (spent := self._spent()) > 10**9:
 another run overwritten
 - if there and read_checkpoint(self.path)[1]["run"] != state["run"]:
 + if False:
@@ -1691,9 +1713,12 @@ a target that forgets the sums before training
 - account.step_worst_case(torch.zeros(planned.width), mechanism=planned.law, sensitivity=own)
 + pass
 @ src/ringfence/training/probe.py: training/probe training/probe_accounts
+a pickled probe that carries sums of the data
+- "account_": state["_training"].promised()
++ "account_": state["_training"].account()
 the training data in a saved probe
--             state["_training"] = None
-+             pass
+- .promised(), "_training": None}
++ .promised()}
 
 @ src/ringfence/training/private_statistics.py: training/private_statistics
 rows of any length in the moments

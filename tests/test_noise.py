@@ -317,6 +317,17 @@ def test_torchs_own_generators_are_left_as_they_were() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
+def test_masks_are_not_to_be_found_by_trying_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an example draws depends on its place in the batch: a guarantee needs that nobody guesses it."""
+    monkeypatch.setattr(Noise, "torch_seed", lambda *place: 5)
+    drawn = []
+    for step in range(2):
+        with Noise(1).global_draws("forward", step, device=CPU):
+            drawn.append(torch.rand(10_000))
+    assert not bool((drawn[0] == drawn[1]).any())
+    assert all(abs(float(one.mean()) - 0.5) < 0.015 for one in drawn)
+
+
 @pytest.mark.parametrize(("index", "seeded"), [(None, [False, True]), (0, [True, False])])
 def test_of_several_gpus_the_one_that_is_used_is_seeded(
     index: int | None, seeded: list[bool], monkeypatch: pytest.MonkeyPatch

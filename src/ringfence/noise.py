@@ -33,6 +33,7 @@ _SEEDS = b"ringfence seed"  # the key under which a seed becomes a key
 _BLOCK = 1 << 16  # how many numbers of a place are made at once: they stay in cache
 _STEP = 2.0**-53  # spacing of float64 uniforms
 _DROPPED = 11  # of the 64 bits of a word, those that a uniform number does not have
+_TWISTER = slice(24, 24 + 8 * 624)  # bytes of the words of a Mersenne Twister in torch's state of it
 _LANES = 4  # how many hashes a tensor has on a GPU; each collides with a probability below 2^-30
 _HASHED = 1 << 22  # how many words are hashed at once on a GPU
 
@@ -116,7 +117,9 @@ class Noise:
     def global_draws(self, *place: Place, device: torch.device) -> Iterator[None]:
         """Inside, torch's global generators are seeded for a place; afterwards they are as they were.
 
-        This is for layers, such as dropout, that know no other generator. Privacy does not rest on them.
+        This is for layers, such as dropout, that know no other generator. Privacy rests on them: what an
+        example draws depends on its place in the batch, and so on who else is there, unless draws are secret.
+        On the CPU all of the state is drawn, because a seed would leave 32 bits to guess.
         """
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             # torch.manual_seed would do the same for all devices, and take a millisecond to look around
@@ -126,6 +129,11 @@ class Noise:
                 generators.append(torch.cuda.default_generators[index])
             for generator in generators:
                 generator.manual_seed(self.torch_seed(*place))
+            if device.type == "cpu":
+                state = torch.default_generator.get_state()
+                words = state[_TWISTER].view(torch.int64)
+                words.copy_(self.at("torch", *place).words(len(words))[0] & (2**32 - 1))
+                torch.default_generator.set_state(state)
             yield
 
     def require_own_process(self) -> None:

@@ -190,6 +190,15 @@ def counted(frame: pandas.DataFrame, at_most: int) -> tuple[Tensor, ...]:
         return people_in(rows, cells, "who", at_most), people, sums.flatten(), ranks
 
 
+@pytest.mark.parametrize("at_most", [1, 2, 3])
+def test_persons_count_at_the_candidate_of_their_value_in_whatever_cells_they_are(at_most: int) -> None:
+    visits = [[person, ward, 90.0] for person in range(30) for ward in range(2)]
+    with open_rows(np.array(visits)) as rows:
+        wards = public_cells(rows, [1], {1: [0, 1, 2]})
+        ranks = ranks_in(rows, wards, 2, [0, 30, 60, 90], 0, at_most)
+    assert ranks.sum(dim=0).tolist() == [0, 0, 0, 30 * min(at_most, 2)]
+
+
 @pytest.mark.parametrize("at_most", [1, 2, CELLS])
 def test_removing_a_person_moves_at_most_so_many_cells_by_one(
     at_most: int, monkeypatch: pytest.MonkeyPatch

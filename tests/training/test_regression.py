@@ -39,7 +39,7 @@ def test_it_learns_whatever_the_units_and_says_what_it_cost() -> None:
     assert fitted.example_epsilons(1e-5).max() <= claim.per_instance.ex_post_epsilon * (1 + 1e-9)
     again = pickle.loads(pickle.dumps(fitted))
     assert np.array_equal(again.predict(FEATURES), fitted.predict(FEATURES))
-    assert again.guarantee(1e-5) == claim
+    assert again.guarantee(1e-5).statement == claim.statement
 
 
 def test_what_is_predicted_is_scaled_like_a_feature() -> None:

@@ -39,7 +39,8 @@ class BudgetExceededError(ValueError):
 class Entry:
     """One line of a ledger: what is released, in words, and what it costs.
 
-    Of training, ``run`` is the run and ``until`` the number of its releases that are charged.
+    Of training, ``run`` is the run and ``until`` the number of its releases that are charged, or of its
+    epochs where examples are allocated to batches at random.
     """
 
     what: str
@@ -160,14 +161,13 @@ class Ledger:
 
         ``make_private``, and ``load`` where a run goes on, come before; ``settle(entry, engine.account)`` may
         come after training. A run has one entry: steps that it was charged for and did not make are free.
+        With random allocation whole epochs are charged, and one that is drawn anew, as by a run that goes on
+        in the middle of it, is another one: the engine refuses it until ``train`` is called again.
         """
         if not hasattr(engine, "make_private"):
             raise TypeError(f"engine must be a PrivacyEngine, got {type(engine).__name__}")
         run, what = engine.run, _words(what) or type(engine).__name__
-        done, until = (
-            run.account.steps,
-            run.steps_until(checks.count("steps", steps, at_least=1, at_most=10**7)),
-        )
+        done, until = run.charged_until(checks.count("steps", steps, at_least=1, at_most=10**7))
         with self._transaction(what) as append:
             number, last = len(self._entries), done
             for place, entry in enumerate(self._entries):
@@ -175,7 +175,7 @@ class Ledger:
                     number, last = place, entry.until
             if until > last:
                 covered = {"extends": number, "run": run.run_id, "until": until}
-                append(self._charge(what, run.planned_cost(until - last)) | covered)
+                append(self._charge(what, run.charged_cost(until - last)) | covered)
         run.stop_at(until)
         return number
 

@@ -562,6 +562,10 @@ class AllocatedAccountant(Accountant):
             self.epochs += 1
             self._entered = epoch
 
+    def before(self, epoch: tuple[int, ...]) -> int:
+        """The number of epochs that were entered before this one."""
+        return round(self.epochs) - (epoch == self._entered)
+
     def charge(self, theta: Tensor, batches: Iterable[Tensor] | None = None) -> None:
         """Counts one release of the epoch that was entered last, as ``Account.charge``."""
         if self._entered is None:

@@ -622,7 +622,7 @@ def bounded(
         first = {name: own[name].argmin(number) for name in more}
         beyond = (own.cell.min() != own.cell.max()).ifelse(1, 0)
         return own.group_by(*each).aggregate(cell=number.min() % cells, beyond=beyond, **first)
-    place, many = ibis.row_number().over(group_by=each, order_by="number"), ibis._.count().over(group_by=each)
-    own = own.mutate(number=number).distinct().mutate(place=place, many=many)
-    beyond = ((own.place == 0) & (own.many > at_most)).ifelse(1, 0)
-    return own.mutate(beyond=beyond).filter(own.place < at_most)
+    turn, many = ibis.row_number().over(group_by=each, order_by="number"), ibis._.count().over(group_by=each)
+    own = own.mutate(number=number).distinct().mutate(turn=turn, many=many)
+    beyond = ((own.turn == 0) & (own.many > at_most)).ifelse(1, 0)
+    return own.mutate(beyond=beyond).filter(own.turn < at_most)

@@ -125,13 +125,12 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
     def __getstate__(self) -> dict[str, Any]:
         """Returns the state without the training data, which a model that is passed on must not carry.
 
-        What needs the data for its account is accounted for now.
+        Nor must it carry numbers that are computed from the data without noise: its account is that of every
+        dataset, with the same promise.
         """
-        if getattr(self, "_training", None) is not None:
-            _ = self.account_
         state = dict(super().__getstate__())
-        if "_training" in state:
-            state["_training"] = None
+        if state.get("_training") is not None:
+            state |= {"account_": state["_training"].promised(), "_training": None}
         return state
 
     def _kept(self, asker: str) -> "_Training":
@@ -701,6 +700,15 @@ class _Training:
             account.step(each.theta, mechanism=each.law, sensitivity=each.sensitivity)
         for step in self.run.trajectory:
             account.step(step.theta)
+        return account
+
+    def promised(self) -> PerInstanceAccountant:
+        """Returns the account of every release by what holds for every dataset, and nothing of this one."""
+        account = PerInstanceAccountant(self.run.mechanism, self.run.sensitivity)
+        for each in self.sums.values():
+            account.step_worst_case(each.theta, mechanism=each.law, sensitivity=each.sensitivity)
+        for step in self.run.trajectory:
+            account.step_worst_case(step.theta)
         return account
 
     def example_epsilons(self, delta: float, kind: EpsilonKind) -> Tensor:

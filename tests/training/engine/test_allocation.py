@@ -90,6 +90,36 @@ def test_a_step_with_another_sum_begins_another_epoch(tmp_path: Path) -> None:
     assert other.engine.account.steps == 5
 
 
+def test_a_ledger_is_charged_for_every_draw_of_an_epoch(tmp_path: Path) -> None:
+    """Four draws of one step each: the ledger said 3.03 where delta was 2.6e-4 and not 1e-5."""
+    settings = {**ALLOCATED, "secure": True, "public_size": 60, "seed": None, "mechanism": rf.Gaussian(1.0)}
+    ledger, path = rf.Ledger(delta=1e-5, planned=True), tmp_path / "run.ckpt"
+    for step in range(4):
+        run = Run(clip=rf.Norm(1.0), **settings)
+        if path.exists():
+            run.engine.load(path)
+            with pytest.raises(ValueError, match=f"is beyond the {step} epochs that were charged beforehand"):
+                run.train(step + 1)
+        ledger.train(run.engine, 4 - step)
+        run.train(step + 1).engine.save(path)
+        run.engine.close()
+    assert ledger.guarantee().epsilon == pytest.approx(run.engine.guarantee(1e-5).epsilon)
+    assert ledger.entries[0].until == run.engine.account.epochs == 4
+
+
+def test_a_ledger_that_comes_in_the_middle_of_an_epoch_pays_for_all_of_it() -> None:
+    run, ledger = Run(**ALLOCATED).train(2), rf.Ledger(delta=1e-5)
+    assert run.engine.planned_cost(4).releases[0][2] == 2  # two steps of this epoch, two of the next
+    ledger.train(run.engine, 4)
+    assert (ledger.entries[0].cost.releases[0][2], ledger.entries[0].until) == (2, 2)
+    run.train(8)
+    with pytest.raises(ValueError, match="step 8 is beyond the 2 epochs"):
+        run.train(9)
+    ledger.train(run.engine, 4)
+    run.train(12)
+    assert ledger.entries[0].cost.releases[0][2] == run.engine.account.epochs == 3
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -113,6 +113,27 @@ def test_what_is_announced_is_what_comes(workers: int) -> None:
     assert torch.equal(before, torch.get_rng_state())
 
 
+class _Augmented(Dataset[torch.Tensor]):
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.rand(())
+
+
+def test_what_workers_draw_is_secret_and_new_in_every_epoch() -> None:
+    """With a fresh torch.Generator() it was the same in all epochs of all runs, and known to everybody."""
+    drawn = []
+    for _ in range(2):
+        run = rf.PrivacyEngine(LAW, CLIP, sampling="full")
+        optimizer = torch.optim.SGD((model := network()).parameters())
+        *_, private = run.make_private(model, optimizer, DataLoader(_Augmented(), 20, num_workers=1))
+        for step in range(2):
+            run.run.steps = step
+            drawn += [values.tolist() for values in private]
+    assert len({number for values in drawn for number in values}) == 4 * 20
+
+
 def test_empty_batches_keep_their_shapes() -> None:
     private, heard = loader(Batches("poisson", 20, 1, public_size=100))
     shapes = [(values.shape, values.dtype, indices.dtype) for values, indices in private]

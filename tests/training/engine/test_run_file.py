@@ -69,6 +69,22 @@ def test_dropout_goes_on_too(tmp_path: Path, sampling: str) -> None:
     assert torch.equal(whole.weights(), rest.train(4).weights())
 
 
+def test_an_engine_whose_file_was_closed_neither_releases_nor_overwrites_what_another_one_released(
+    tmp_path: Path,
+) -> None:
+    path, first = tmp_path / "run.ckpt", Run().train(3)
+    first.engine.save(path)
+    first.engine.close()
+    with pytest.raises(ValueError, match="journal was closed: load its run to go on"):
+        first.train(4)
+    other = resumed(path).train(5)
+    other.engine.close()
+    with pytest.raises(ValueError, match="holds 5 releases of this run, of which 3 are known here"):
+        first.engine.save(path)
+    first.engine.load(path)
+    assert first.engine.account.steps == 5
+
+
 def test_what_was_released_after_the_save_is_spent_and_repeated_for_free(tmp_path: Path) -> None:
     first = run().train(2)
     first.engine.save(tmp_path / "run.ckpt")

@@ -403,7 +403,10 @@ class PrivacyEngine:
         self.run.load(checks.path("path", path), others)
 
     def close(self) -> None:
-        """Closes the files of ``save`` and ``load``, so that another engine may have them."""
+        """Closes the files of ``save`` and ``load``, so that another engine may have them.
+
+        This one releases nothing more until it loads them.
+        """
         if self._run is not None:
             self.run.close()
 

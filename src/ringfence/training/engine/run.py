@@ -106,7 +106,7 @@ class TrainingRun:
         self.noise = run_noise(seed, self.settings)
         self.journal: Journal | None = None
         self.known: dict[tuple[int, int], str] = {}  # digests of released sums, by step and attempt
-        self.most: int | None = None  # how many releases may be charged in all
+        self.most: int | None = None  # how many releases, or epochs, may be charged in all
         self._refused: str | None = None  # the reason why nothing may be released
         self._charged: tuple[int, bytes] | None = None  # step and digest of the last charge
         self._sampler: Sampler | None = None  # made with the first theta
@@ -342,13 +342,14 @@ class TrainingRun:
         if new and self.attempt is not None and place in self.known:
             raise ReleasedBeforeError(f"the sample of step {step} was released before, with another sum")
         if new and self._charged != (step, name):  # a full disk may have kept it from being released
-            if self.most is not None and self.account.steps >= self.most:
+            if self.most is not None and self._charged_before(step) >= self.most:
+                what = "epochs" if self.plan.batches.is_allocated else "steps"
                 raise ValueError(
-                    f"step {step} is beyond the {self.most} steps that were charged beforehand: nothing was "
+                    f"step {step} is beyond the {self.most} {what} that were charged beforehand: nothing was "
                     "released"
                 )
-            if isinstance(self.account, AllocatedAccountant):  # another sample is another epoch
-                self.account.enter((place[1], step // self.plan.batches.steps_an_epoch))
+            if isinstance(self.account, AllocatedAccountant):
+                self.account.enter(self._epoch(step))
             auxiliary = None if self._examples is None else self._auxiliary_sums(step)
             self.layout.charge(self.account, theta, auxiliary)
             self._charged = (step, name)
@@ -400,16 +401,43 @@ class TrainingRun:
         return self.examples.epsilons(delta, kind)
 
     def planned_cost(self, steps: int) -> PrivacyLoss:
-        """Returns what this number of further steps will cost, whatever the data."""
-        return self.plan.cost(self.gradients.size, steps)
+        """Returns what this number of further steps will cost, whatever the data.
 
-    def steps_until(self, steps: int) -> int:
-        """Returns the releases of the account after this number of further steps; repeated ones are free."""
-        repeated = {step for step, _ in self.known if step >= self.steps and not self.plan.secure}
-        return self.account.steps + max(0, steps - len(repeated))
+        With random allocation, an epoch that has begun counts as a whole.
+        """
+        begun = self.steps % self.plan.batches.steps_an_epoch if self.plan.batches.is_allocated else 0
+        return self.plan.cost(self.gradients.size, begun + steps)
+
+    def charged_until(self, steps: int) -> tuple[int, int]:
+        """Returns the number of charges before this number of further steps, and after them.
+
+        Charges are releases, or draws of an epoch where examples are allocated: the one that the first of
+        these steps is in comes with them. Repeated steps are free.
+        """
+        repeated = len({step for step, _ in self.known if step >= self.steps and not self.plan.secure})
+        first, new = self.steps + repeated, max(0, steps - repeated)
+        if self.plan.batches.is_allocated and new:
+            new = self._epoch(first + new - 1)[1] - self._epoch(first)[1] + 1
+        done = self._charged_before(first)
+        return done, done + new
+
+    def charged_cost(self, count: int) -> PrivacyLoss:
+        """Returns what so many charges of ``charged_until`` cost, whatever the data."""
+        each = self.plan.batches.steps_an_epoch if self.plan.batches.is_allocated else 1
+        return self.plan.cost(self.gradients.size, count * each)
+
+    def _charged_before(self, step: int) -> int:
+        """How many releases, or epochs of random allocation, were charged before the one of a step."""
+        if isinstance(self.account, AllocatedAccountant):
+            return self.account.before(self._epoch(step))
+        return self.account.steps
+
+    def _epoch(self, step: int) -> tuple[int, int]:
+        """The draw of an epoch that a step is in: another attempt is another draw."""
+        return self.attempt or 0, step // self.plan.batches.steps_an_epoch
 
     def stop_at(self, most: int) -> None:
-        """Refuses every release that brings the account above ``most``; a run that goes on keeps to it."""
+        """Refuses all beyond ``most``, as ``charged_until`` counts; a run that goes on keeps to it."""
         self.most = most
         if self.journal is not None:
             self.journal.append({"most": most})
@@ -467,10 +495,12 @@ class TrainingRun:
             raise ValueError(f"a ledger was charged for another run than {path}: load before ledger.train")
 
     def close(self) -> None:
-        """Closes the journal, so that another run may have it."""
+        """Closes the journal, so that another run may have it: without it, nothing more is released."""
         if self.journal is not None:
+            path = self.journal.path
             self.journal.close()
             self.journal = None
+            self._refused = self._refused or f"{path} was closed: load its run to go on, in this engine too"
 
     def _go_on(self, attempt: int | None) -> None:
         """Begins again at the step that is due, with the samples and the noise of this attempt."""
@@ -643,7 +673,8 @@ class PrivateLoader:
             self.dataset,
             batch_sampler=(self._run.plan.units.rows(batch.indices, batch.step) for batch in asked),
             collate_fn=self._examples.collated,
-            generator=torch.Generator(),  # so that iterating draws nothing from torch's global generator
+            # of our own, so that iterating draws nothing from torch's global one; workers draw from its seed
+            generator=torch.Generator().manual_seed(noise.torch_seed("loader", start, distributed.rank())),
             **self._options,
         )
         for given, batch in zip(loader, announced, strict=False):

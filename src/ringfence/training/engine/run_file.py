@@ -58,6 +58,12 @@ class RunFile:
         # a journal without a checkpoint says nothing; beside one it may say where the run went on
         journal = Journal(self.journal) if there else Journal.start(self.journal, header)
         try:
+            known = header["spent"]
+            if (spent := self._spent()) > known:
+                raise ValueError(
+                    f"{self.path} holds {spent} releases of this run, of which {known} are known here: load "
+                    "it, or save elsewhere"
+                )
             write_checkpoint(self.path, tensors, plain)
             if there:
                 journal.restart(header)
@@ -72,6 +78,14 @@ class RunFile:
             journal.close()
             raise
         return journal
+
+    def _spent(self) -> int:
+        """The number of releases that the journal and its checkpoint know of."""
+        header, records = Journal.read(self.journal)
+        return max(
+            (record["account"]["steps"] for record in records if "account" in record),
+            default=int(header.get("spent", 0)),
+        )
 
     def read(self) -> State:
         """Returns the state that was saved, without what the journal has to add (``released``)."""
