@@ -10,7 +10,7 @@ import itertools
 import math
 import operator
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -30,6 +30,7 @@ UNITS = 1 << 20  # a value between -1 and 1 is counted in units of 1 / UNITS, so
 Domain = Mapping[Any, Iterable[Any]] | Iterable[Any]  # by column, or of the only one
 Missing = Literal["refuse", "drop", "category"]  # what becomes of rows without a value
 
+_FEW_GROUPS = 10_000  # that an engine counts on the way to the bins
 _FEW_COLUMNS = 100  # that may be counts
 _LEFT_OUT = -1  # in place of the number of a cell
 
@@ -39,7 +40,8 @@ class Axis:
     """One column of a table: its public values, as they are printed, and how a row finds its own.
 
     ``key`` is the expression that a row is sorted by, ``found`` maps its value to a number. ``raw`` is the
-    column as it stands in the data, for messages. A missing value has the key None.
+    column as it stands in the data, for messages. A missing value has the key None. Where ``key`` depends on
+    one of ``many`` whole numbers, ``whole`` is their expression, and ``key_of`` gives the key of each.
     """
 
     name: str
@@ -47,7 +49,9 @@ class Axis:
     key: "ir.Value"
     found: Mapping[Any, int]
     raw: "ir.Column"
-    bins: bool = False
+    key_of: "Callable[[ir.Value], ir.Value] | None" = None  # of bins
+    whole: "ir.Value | None" = None
+    many: int = 0
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,7 @@ class Cells:
                 f"column {axis.name!r} has a missing value: fill it, or give missing='drop' to leave such "
                 "rows out or missing='category' to count them"
             )
-        if axis.bins:
+        if axis.key_of is not None:
             [key] = one_of(rows, axis.raw, axis.key == -1)
             return f"column {axis.name!r} has the value {key!r}, which its bins lack"
         return (
@@ -172,8 +176,10 @@ def _axis(
         values = rows.declared.get(name)
     if values is None and column.type().is_boolean() and not rows.text:
         values = (False, True)
+    key_of = whole = None
+    many = 0
     if edges is not None:
-        key, labels = _binned(rows, name, edges)
+        key, key_of, whole, many, labels = _binned(rows, name, edges)
         listed: dict[Any, Any] = dict(enumerate(labels))
     elif values is not None:
         key, listed = _listed(rows, column, f"domain of column {name!r}", values)
@@ -190,7 +196,7 @@ def _axis(
     found: dict[Any, int] = {own: number for number, own in enumerate(listed)}
     if missing == "drop":
         found.setdefault(None, _LEFT_OUT)
-    return Axis(name, tuple(listed.values()), key, found, column, bins=edges is not None)
+    return Axis(name, tuple(listed.values()), key, found, column, key_of, whole, many)
 
 
 def choice_axis(rows: Rows, of: Any, argument: str, values: Any) -> Axis:
@@ -219,8 +225,11 @@ def _listed(rows: Rows, column: "ir.Column", argument: str, values: Any) -> "tup
     return column.cast("string") if text else column, public_values(argument, listed, text)
 
 
-def _binned(rows: Rows, name: str, edges: Iterable[Any]) -> "tuple[ir.Value, list[str]]":
-    """The number of the bin of a row, -1 outside of them and null where there is no value; and the labels."""
+def _binned(rows: Rows, name: str, edges: Iterable[Any]) -> "tuple[Any, Any, Any, int, list[str]]":
+    """The last four fields of an ``Axis`` of bins, after its key, and the labels of the bins.
+
+    The key is the number of the bin of a row, -1 outside of them and null where there is no value.
+    """
     import ibis
 
     given = list(edges)
@@ -231,12 +240,22 @@ def _binned(rows: Rows, name: str, edges: Iterable[Any]) -> "tuple[ir.Value, lis
     ]
     if len(ends) < 2 or any(a >= b for a, b in itertools.pairwise(ends)):
         raise ValueError(f"bins of column {name!r} must be two or more rising edges, got {given}")
-    value = rows.moments("bins", name) if dates else rows.numbers("bins", name, within=True)
-    first, *_, end = ends if dates else (min(max(end, -LARGEST), LARGEST) for end in ends)
-    key = ibis.ifelse(value.between(first, end), number_of_interval(value, ends[1:-1]), -1)
     last = len(ends) - 2
     labels = [_interval(a, b, place == last) for place, (a, b) in enumerate(itertools.pairwise(ends))]
-    return rows.column("bins", name).isnull().ifelse(None, key), labels
+    first, *_, end = ends if dates else (min(max(end, -LARGEST), LARGEST) for end in ends)
+
+    def key_of(value: "ir.Value", raw: "ir.Value | None" = None) -> "ir.Value":
+        nowhere = (value if raw is None else raw).isnull().ifelse(None, -1)
+        return ibis.ifelse(value.between(first, end), number_of_interval(value, ends[1:-1]), nowhere)
+
+    column, whole, many = rows.column("bins", name), None, 0
+    value = rows.moments("bins", name) if dates else rows.numbers("bins", name, within=True)
+    if column.type().is_integer() and not dates:
+        finite = [math.ceil(edge) for edge in ends if math.isfinite(edge)]
+        low, high = finite[0] - 1, math.floor(max(edge for edge in ends if edge < math.inf)) + 1
+        whole = (column < low).ifelse(low, (column > high).ifelse(high, column))
+        many = high - low + 2
+    return key_of(value, column), key_of, whole, many, labels
 
 
 def number_of_interval(value: "ir.Value", ends: Sequence[Any]) -> "ir.Value":
@@ -520,9 +539,16 @@ def _survey(
         asked["nobody"] = who.isnull().cast("int32").sum()
         if who.type().is_floating():
             asked["rounded"] = (who.abs() >= 2.0**53).cast("int32").sum()
-    grouped = rows.table.group_by(**cells.keys) if cells.axes else rows.table
     most = math.prod(len(axis.found) for axis in cells.axes)
-    survey = rows.ask(grouped.aggregate(**asked).limit(most + 1))
+    finest = {f"k{place}": axis for place, axis in enumerate(cells.axes) if axis.whole is not None}
+    if math.prod(axis.many or len(axis.found) for axis in cells.axes) > _FEW_GROUPS:
+        finest = {}
+    keys = cells.keys | {name: axis.whole for name, axis in finest.items()}
+    grouped = (rows.table.group_by(**keys) if keys else rows.table).aggregate(**asked)
+    if finest:  # engines find a group faster than a bin, and all that is asked for adds up
+        own = {name: finest[name].key_of(grouped[name]) if name in finest else name for name in keys}
+        grouped = grouped.group_by(**own).aggregate(**{name: grouped[name].sum() for name in asked})
+    survey = rows.ask(grouped.limit(most + 1))
     if not sum(survey["rows"].to_pylist()):
         raise ValueError("the table must have at least one row, got none")
     keys = zip(*(survey[key].to_pylist() for key in cells.keys), strict=True) if cells.axes else [()]

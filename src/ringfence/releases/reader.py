@@ -39,7 +39,7 @@ LARGEST_COUNT = 2.0**50  # its neighbours are then whole numbers in float64
 _CSV, _PARQUET = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt"), (".parquet", ".pq")
 LARGEST = sys.float_info.max
 _MEMORY = "4GB"  # of DuckDB; what does not fit goes to disk
-_BLOCK = 1 << 24  # bytes of a file that are looked at at once
+_BLOCK = 1 << 20  # bytes of a file that are looked at at once
 _HELD, _UNKNOWN = 1 << 18, 1 << 14  # numbers at once; no code is as large
 _LIBRARIES = ("pandas", "polars", "pyarrow", "duckdb", "ibis", "pyspark")
 # How every CSV file is read. Nothing is looked for in the data: one row would change how all others are read.
@@ -661,28 +661,35 @@ def _dialect(name: str) -> tuple[tuple[str, ...], bool, str]:
 
 def _spans(file: Any, delimiter: bytes) -> bool:
     """Whether a cell of a CSV file holds a line break; raises ValueError where quotes or bytes are wrong."""
-    around, inside, spans, number = (b"", delimiter, b"\r", b"\n"), False, False, 0
+    around, inside, spans, start = (b"", delimiter, b"\r", b"\n"), False, False, 0
     while block := file.read(_BLOCK) + file.readline():
         plain = block.isascii() and b'"' not in block
-        for place, line in enumerate(() if plain else BytesIO(block), number + 1):
+        for at, line in enumerate(() if plain else BytesIO(block)):
             if not line.isascii():
                 try:
                     line.decode()
                 except UnicodeDecodeError:
+                    place = at + _line_at(file, start)
                     raise ValueError(f"other bytes in line {place}: save it as UTF-8") from None
             if b'"' not in line:
                 continue
-            pieces = line.removeprefix(b"\xef\xbb\xbf" if place == 1 else b"").split(b'"')
-            for at in range(inside, len(pieces), 2):  # those outside quotes
-                before, after = pieces[at][:1] * (at > 0), pieces[at][-1:]
-                if before not in around or (at < len(pieces) - 1 and after not in around[:2]):
-                    raise ValueError(f"a quote inside a cell in line {place}")
+            pieces = line.removeprefix(b"\xef\xbb\xbf" if start == at == 0 else b"").split(b'"')
+            for piece in range(inside, len(pieces), 2):  # those outside quotes
+                before, after = pieces[piece][:1] * (piece > 0), pieces[piece][-1:]
+                if before not in around or (piece < len(pieces) - 1 and after not in around[:2]):
+                    raise ValueError(f"a quote inside a cell in line {at + _line_at(file, start)}")
             inside ^= len(pieces) % 2 == 0
             spans |= inside
-        number += block.count(b"\n")
+        start += len(block)
     if inside:
         raise ValueError("a quote that nothing closes")
     return spans
+
+
+def _line_at(file: Any, place: int) -> int:
+    """The number of the line that begins at a byte of a file."""
+    file.seek(0)
+    return 1 + sum(file.read(min(_BLOCK, place - at)).count(b"\n") for at in range(0, place, _BLOCK))
 
 
 @contextmanager
