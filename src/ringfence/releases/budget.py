@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.calibration import smallest_sigma
+from ringfence.accounting.conversion import gaussian_epsilon
 from ringfence.accounting.induction import dominated_epsilon
 from ringfence.accounting.ledger import Ledger
 from ringfence.accounting.privacy_loss import PrivacyLoss, delta_left
@@ -121,8 +122,10 @@ class Budget:
         if delta == 0:
             return cls(target, delta, math.inf, noise, ledger, what)
         exact = delta_left(1, delta, lambda at: target)
+        far = math.sqrt(-2 * math.log(exact))
+        enough = (far + math.sqrt(far * far + 2 * target)) / (2 * target)  # by a tail bound of the loss
         found = smallest_sigma(
-            lambda sigma: gaussian_loss(1 / sigma).epsilon(exact), target, start=1.0, tolerance=1e-7
+            lambda sigma: gaussian_epsilon(1 / sigma, exact), target, start=enough, tolerance=1e-7
         )
         # a little more noise than was found: products with norms are rounded, and more numbers are drawn
         return cls(target, delta, found * (1 + 1e-9), noise, ledger, what)

@@ -251,9 +251,12 @@ def _binned(rows: Rows, name: str, edges: Iterable[Any]) -> "tuple[Any, Any, Any
     column, whole, many = rows.column("bins", name), None, 0
     value = rows.moments("bins", name) if dates else rows.numbers("bins", name, within=True)
     if column.type().is_integer() and not dates:
-        finite = [math.ceil(edge) for edge in ends if math.isfinite(edge)]
-        low, high = finite[0] - 1, math.floor(max(edge for edge in ends if edge < math.inf)) + 1
-        whole = (column < low).ifelse(low, (column > high).ifelse(high, column))
+        finite = [edge for edge in ends if math.isfinite(edge)]
+        low, high = math.ceil(finite[0]) - 1, math.floor(finite[-1]) + 1
+        if math.isinf(ends[0]) or math.isinf(ends[-1]):
+            whole = (column < low).ifelse(low, (column > high).ifelse(high, column))
+        else:  # what is outside of the bins is so on one side or the other
+            whole = (~column.between(low + 1, high - 1)).ifelse(low, column)
         many = high - low + 2
     return key_of(value, column), key_of, whole, many, labels
 
