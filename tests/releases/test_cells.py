@@ -68,7 +68,7 @@ def test_rows_without_a_value_are_left_out_or_counted_apart(missing: Any, person
         wanted |= {(None, young): 1, ("s", None): 1, (None, None): 1}
         assert len(found) == 9
     assert {cell: many for cell, many in found.items() if many} == wanted
-    told = "3 rows are left out, which have no value in a column of the cells."
+    told = "Rows left out, which have no value in a column of the cells: 3."
     assert (told in rows.told) == (missing == "drop")
 
 
@@ -90,7 +90,7 @@ def test_values_that_are_missing_are_left_out_and_those_that_are_no_numbers_refu
     bad = frame.assign(x=["1", None, "inf", "0"])
     with (
         open_rows(bad) as rows,
-        pytest.raises(ValueError, match="column 'x' has the value 'inf', where a num"),
+        pytest.raises(ValueError, match="column 'x' has the value 'inf', where a fin"),
     ):
         sums_in(rows, public_cells(rows, [], missing="drop"), [HALF], None, 1)
 
@@ -111,7 +111,7 @@ def test_the_owner_is_told_whom_at_most_leaves_out() -> None:
     for at_most, wanted in ((1, 2), (2, 1), (3, 0)):
         with open_rows(frame) as rows:
             people_in(rows, public_cells(rows, ["ward"], [0, 1, 2]), "who", at_most)
-        told = [f"at_most={at_most} leaves out something of {wanted} people, who would count more often."]
+        told = [f"People of whom at_most={at_most} leaves something out, who would count more often: {wanted}."]
         assert rows.told == (told if wanted else [])
 
 
@@ -272,7 +272,7 @@ def test_rows_without_a_person_or_a_value_are_refused() -> None:
         counted(frame.assign(who=frame["who"].where(frame.index != 5)), 1)
     with pytest.raises(ValueError, match="column 'cost' has a missing value, where a number is needed"):
         counted(frame.assign(cost=frame["cost"].where(frame.index != 5)), 1)
-    with pytest.raises(ValueError, match="column 'cost' has the value 'much', where a number is needed"):
+    with pytest.raises(ValueError, match="column 'cost' has the value 'much', where a finite number is needed"):
         counted(frame.assign(cost="much"), 1)
     with pytest.raises(ValueError, match="the table must have at least one row, got none"):
         counted(frame[:0], 1)

@@ -362,14 +362,20 @@ class Poll:
     def checked(
         cls,
         budget: Budget,
-        neighbours: Neighbours,
+        neighbours: Neighbours | None,
         at_most: int | None,
         publish_epsilon: bool,
         *,
+        usual: Neighbours = "replaced",
         binary: bool = False,
         noise: NoiseKind = "gaussian",
     ) -> "Poll":
-        """The request that the arguments of a job describe, which are refused before the data is read."""
+        """The request that the arguments of a job describe, which are refused before the data is read.
+
+        Where ``neighbours`` is None they are those of the ledger, or else the ``usual`` ones of the job.
+        """
+        if neighbours is None:
+            neighbours = usual if budget.ledger is None else budget.ledger.neighbours
         checks.one_of("noise", noise, ("auto", "gaussian", "gumbel"))
         if publish_epsilon and noise == "gumbel":
             raise ValueError("noise must be 'gaussian' with publish_epsilon, got 'gumbel'")

@@ -463,9 +463,13 @@ def refuse_numbers(
         if any(found[number].to_pylist()):
             raw, value = rows.column("of", name), rows.numbers("of", name)
             bad = one_of(rows, raw, value.isnull() & raw.notnull()) or [None]
-            what = "a missing value" if bad[0] is None else f"the value {bad[0]!r}"
-            leave = ", or give missing='drop' to leave such rows out" if bad[0] is None else ""
-            raise ValueError(f"column {str(name)!r} has {what}, where a number is needed: fill it{leave}")
+            what = f"the value {bad[0]!r}, where a finite number is needed"
+            if bad[0] is None:
+                what = (
+                    "a missing value, where a number is needed: fill it, or give missing='drop' to leave such "
+                    "rows out"
+                )
+            raise ValueError(f"column {str(name)!r} has {what}")
 
 
 def _rounded(number: "ir.Value") -> "ir.Value":
@@ -565,7 +569,7 @@ def _survey(
         )
     left_out = [cell == _LEFT_OUT for cell in survey["cell"].to_pylist()]
     if number := sum(survey["rows"].filter(left_out).to_pylist()):
-        rows.told.append(f"{number:,} rows are left out, which have no value in a column of the cells.")
+        rows.told.append(f"Rows left out, which have no value in a column of the cells: {number:,}.")
     return survey
 
 
@@ -616,7 +620,7 @@ def count_kept(
 
 def short_of(beyond: int, at_most: int) -> str:
     """What the owner of the data is told of people who count less often than they could."""
-    return f"at_most={at_most} leaves out something of {beyond:,} people, who would count more often."
+    return f"People of whom at_most={at_most} leaves something out, who would count more often: {beyond:,}."
 
 
 def bounded(

@@ -293,7 +293,7 @@ def engine_table(url: str, table: str) -> Any:
 
     >>> engine_table("sqlite://", "people")
     Traceback (most recent call last):
-    ValueError: the table 'people' of sqlite cannot be read: people
+    ValueError: the table 'people' of sqlite cannot be read: TableNotFound: people
     """
     try:
         import ibis
@@ -315,7 +315,8 @@ def engine_table(url: str, table: str) -> Any:
         ) from None
     except Exception as error:
         said = " ".join(str(error).split("\n\n")[0].split()).split(". ")[0]
-        raise ValueError(f"the table {table!r} of {kind} cannot be read: {said}") from None
+        wrong = f"{type(error).__name__}: {said}"
+        raise ValueError(f"the table {table!r} of {kind} cannot be read: {wrong}") from None
 
 
 @dataclass(frozen=True)

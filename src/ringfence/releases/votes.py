@@ -41,7 +41,7 @@ def release_votes(
     at_most: int | None = None,
     person: str | int | None = None,
     ignore: Sequence[str | int] = (),
-    neighbours: Neighbours = "added",
+    neighbours: Neighbours | None = None,
     publish_epsilon: bool = False,
     seed: int | Noise | None = None,
     ledger: Ledger | None = None,
@@ -63,7 +63,8 @@ def release_votes(
     the counts of yes and of no), or "auto": the one that decides better, as in ``release_winners``.
     ``at_most`` answers of each person count, drawn at random among those that the person gave; without it all
     of them do, and one person can move all questions. ``neighbours`` is "added" (whether somebody took part
-    is protected) or "replaced" (what somebody answered is, and it takes twice the noise). Every call is a
+    is protected) or "replaced" (what somebody answered is, and it takes twice the noise); left out, it is
+    that of the ledger, or "added". Every call is a
     release of its own, to be paid for; ``ledger`` is charged for it beforehand, in an entry called ``what``.
     ``seed`` is for tests: everybody who knows it knows the surpluses.
 
@@ -90,7 +91,9 @@ def release_votes(
     True
     """
     budget = Budget.checked(epsilon, delta, sigma, seed, ledger, what)
-    poll = Poll.checked(budget, neighbours, at_most, publish_epsilon, binary=True, noise=noise)
+    poll = Poll.checked(
+        budget, neighbours, at_most, publish_epsilon, usual="added", binary=True, noise=noise
+    )
     code, rule = coding(yes, no, neither)
     read = read_ballots(
         ballots,
@@ -104,7 +107,7 @@ def release_votes(
         limit=poll.size,
     )
     poll, votes = poll.limit(read)
-    gaussian = StochasticSign(poll.sigma(len(votes.queries), 4.0 if neighbours == "replaced" else 1.0))
+    gaussian = StochasticSign(poll.sigma(len(votes.queries), 4.0 if poll.neighbours == "replaced" else 1.0))
     law = poll.law(gaussian, len(votes.queries), 2)
     kind = law.noise if isinstance(law, Decision) else "Gaussian"
     noisy = math.sqrt(2) * law.deviation if isinstance(law, Decision) else float(law.sigma)

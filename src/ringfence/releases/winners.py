@@ -43,7 +43,7 @@ def release_winners(
     missing: Missing = "refuse",
     confident_above: float | None = None,
     threshold_sigma: float | None = None,
-    neighbours: Neighbours = "replaced",
+    neighbours: Neighbours | None = None,
     at_most: int | None = None,
     person: str | int | None = None,
     query: str | int | None = None,
@@ -71,7 +71,7 @@ def release_winners(
     passed over with a chance of at most a quarter, by the numbers of queries and candidates, and Gaussian
     with ``sigma``, ``confident_above``, ``publish_epsilon`` or a ``ledger``, whose budget counts Gaussians.
     ``neighbours`` is "replaced" (what somebody voted is protected) or "added" (whether somebody took part
-    is). ``at_most`` bounds the queries in which one person counts: for ballots they are drawn at random among
+    is); left out, it is that of the ledger, or "replaced". ``at_most`` bounds the queries in which one person counts: for ballots they are drawn at random among
     those where the person voted; counts must have been made that way. ``seed`` is for tests. ``ledger`` is
     charged beforehand, in an entry called ``what``.
 
