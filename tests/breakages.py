@@ -1067,10 +1067,10 @@ several columns for the price of one
 + laplace_scale(budget, at_most)
 @ src/ringfence/releases/means.py: releases/every_job
 several sums for the price of one
-- used = count_noise(budget, noise, read.at_most * len(columns), UNITS)
--     promised = used.loss(read.units, read.at_most * len(columns))
-+ used = count_noise(budget, noise, read.at_most, UNITS)
-+     promised = used.loss(read.units, read.at_most)
+- used = count_noise(budget, read.most * len(columns), UNITS)
+-     promised = used.loss(read.units, read.most * len(columns))
++ used = count_noise(budget, read.most, UNITS)
++     promised = used.loss(read.units, read.most)
 
 @ src/ringfence/releases/counts.py: releases/shares_sums_quantiles
 intervals of counts that are too short
@@ -1095,8 +1095,8 @@ ranks so far apart that floats round them
 
 @ src/ringfence/releases/shares.py: releases/every_job
 many questions for the price of one
-- used = count_noise(budget, noise, most * len(names), _UNITS)
-+ used = count_noise(budget, noise, most, _UNITS)
+- used = count_noise(budget, most * len(names), _UNITS)
++ used = count_noise(budget, most, _UNITS)
 @ src/ringfence/releases/shares.py: releases/shares_sums_quantiles
 intervals of shares without the noise of the number of people
 - used.deviation * math.sqrt(answers)

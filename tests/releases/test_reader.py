@@ -299,21 +299,6 @@ def test_hidden_numbers_are_missing_in_every_kind() -> None:
         assert np.isnan(plain(made)[1][1]), kind
 
 
-def test_what_a_frame_declares() -> None:
-    def declared(data: Any) -> Any:
-        with open_rows(data) as rows:
-            return rows.declared
-
-    ordered = pandas.Categorical(["b"], ["b", "a"], ordered=True)
-    assert declared(pandas.DataFrame({"x": ordered})) == {}  # .astype("category").cat.as_ordered()
-    seen = pandas.DataFrame({"x": ["b", "a"]}).astype("category")  # categories that happen to occur
-    assert declared(seen) == {}
-    chosen = polars.DataFrame({"x": polars.Series(["b"], dtype=polars.Enum(["b", "a"]))})
-    assert declared(chosen) == {"x": ("b", "a")}
-    assert declared(chosen.cast(polars.Categorical)) == {}
-    assert declared(pyarrow.table({"x": pyarrow.array(["b"]).dictionary_encode()})) == {}
-
-
 @pytest.mark.parametrize(
     ("data", "complaint"),
     [

@@ -118,15 +118,12 @@ class Table:
 class Rows:
     """A table of Ibis. ``kind`` and ``text`` are those of ``Table``.
 
-    ``declared`` has the categories of the columns whose dtype declares them: a polars Enum. A Categorical may
-    hold just what occurs in the data, ordered or not, and declares nothing. ``told`` are sentences about the
-    data for its owner alone.
+    ``told`` are sentences about the data for its owner alone.
     """
 
     table: "ir.Table"
     kind: str = "pyarrow"
     text: bool = False
-    declared: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     told: list[str] = field(default_factory=list)
 
     @property
@@ -220,7 +217,7 @@ def open_ballots(data: Any) -> "Iterator[Table | Rows]":
     elif is_array(data):
         yield _array_table(data)
     elif _library(data) in ("pandas", "polars", "pyarrow"):
-        yield Table(_columns(_arrow_table(data)[0]), _library(data))
+        yield Table(_columns(_arrow_table(data)), _library(data))
     else:
         with open_rows(data, in_order=True) as rows:
             yield rows
@@ -268,13 +265,12 @@ def open_rows(data: Any, *, in_order: bool = False) -> Iterator[Rows]:
                 files = _table_of_files(engine, [data] if isinstance(data, str | Path) else data)
             yield Rows(files, text=True)
             return
-        declared: Mapping[str, tuple[Any, ...]] = {}
         if library == "duckdb":
             rows: Any = _Relation(data)
         elif is_array(data):
             rows = pyarrow.table(dict(_array_table(data, flat=True).columns))
         else:
-            rows, declared = _arrow_table(data)
+            rows = _arrow_table(data)
         names = list(data.columns) if library == "duckdb" else rows.column_names
         if not names:
             raise ValueError("the table must have at least one column, got none")
@@ -282,7 +278,7 @@ def open_rows(data: Any, *, in_order: bool = False) -> Iterator[Rows]:
         with _errors_in_one_line("the table"):
             engine.con.register("rows", rows)
             table = engine.table("rows")
-        yield Rows(table, kind_of(data), declared=declared)
+        yield Rows(table, kind_of(data))
 
 
 def engine_table(url: str, table: str) -> Any:
@@ -306,7 +302,7 @@ def engine_table(url: str, table: str) -> Any:
             from pyspark.sql import SparkSession
 
             named = {"sc": "spark.remote", "spark": "spark.master"}[kind]
-            settings = {} if url == "spark://" else {named: url}
+            settings: dict[str, Any] = {} if url == "spark://" else {named: url}
             return SparkSession.builder.config(map=settings).getOrCreate().table(table)
         return ibis.connect(url).table(name, database=".".join(schema) or None)
     except ModuleNotFoundError as error:
@@ -365,24 +361,18 @@ def _array_table(data: Any, flat: bool = False) -> Table:
     return Table({str(number): column for number, column in enumerate(array.T)}, kind_of(data))
 
 
-def _arrow_table(data: Any) -> tuple["pyarrow.Table", dict[str, tuple[Any, ...]]]:
-    """A frame as a table of Arrow, and the categories that its dtypes declare."""
+def _arrow_table(data: Any) -> "pyarrow.Table":
+    """A frame as a table of Arrow."""
     try:
         import pyarrow
     except ModuleNotFoundError:
         raise _tables_extra() from None
-    library, declared = _library(data), {}
+    library = _library(data)
     if not hasattr(data, "__arrow_c_stream__"):
         raise TypeError(
             "data must be a frame (pandas, polars, pyarrow), a table (Ibis, DuckDB, Spark), an array, a "
             f"tensor or files, got {type(data).__name__}"
         )
-    if library == "polars":
-        declared = {
-            name: tuple(dtype.categories)
-            for name, dtype in data.schema.items()
-            if type(dtype).__name__ == "Enum"
-        }
     if library == "pandas":
         check_columns("the table", list(map(str, data.columns)))
         data = data.copy(deep=False)
@@ -391,12 +381,10 @@ def _arrow_table(data: Any) -> tuple["pyarrow.Table", dict[str, tuple[Any, ...]]
                 data[name] = data[name].astype(object).map(str, "ignore")
     try:
         if library == "pandas":
-            table = pyarrow.Table.from_pandas(data, preserve_index=False)
-        else:
-            table = pyarrow.table(data)
+            return pyarrow.Table.from_pandas(data, preserve_index=False)
+        return pyarrow.table(data)
     except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, OverflowError):
         raise ValueError("data must have columns of one type each, got a column of several") from None
-    return table, declared
 
 
 def make_table(kind: str, columns: Columns) -> Any:
@@ -690,7 +678,8 @@ def _spans(file: Any, delimiter: bytes) -> bool:
 def _line_at(file: Any, place: int) -> int:
     """The number of the line that begins at a byte of a file."""
     file.seek(0)
-    return 1 + sum(file.read(min(_BLOCK, place - at)).count(b"\n") for at in range(0, place, _BLOCK))
+    before = (file.read(min(_BLOCK, place - at)) for at in range(0, place, _BLOCK))
+    return 1 + sum(int(block.count(b"\n")) for block in before)
 
 
 @contextmanager
