@@ -465,11 +465,8 @@ def ranks_in(
     own = _of_people(rows, cells, person, _survey(rows, cells, person, {}), value=value)
     own = own.filter(own.value.notnull())
     own = own.group_by("cell", "person").aggregate(value=own.value.mean())
-    own = own.select("cell", "person", place=number_of_interval(own.value, halfway).cast("int64"))
-    answer = count_kept(rows, own, cells.count, at_most, by=("cell", "place"))
-    cell, place, people = (torch.tensor(answer[name].to_pylist()) for name in ("cell", "place", "people"))
-    counts = torch.zeros(cells.count, len(candidates), dtype=torch.int64)
-    return counts.index_put_((cell.long(), place.long()), people.long())
+    own = own.select("cell", "person", choice=number_of_interval(own.value, halfway).cast("int64"))
+    return count_choices(rows, own, cells.count, len(candidates), at_most)
 
 
 def wrong_numbers(
@@ -643,6 +640,14 @@ def count_kept(
     if "beyond" in asked and (beyond := sum(answer["beyond"].to_pylist())):
         rows.told.append(short_of(beyond, at_most))
     return answer
+
+
+def count_choices(rows: Rows, own: "ir.Table", cells: int, choices: int, at_most: int) -> Tensor:
+    """Counts people by what they chose, (cells, choices), each of them in at most so many cells."""
+    keys = ("cell", "choice")
+    found = count_kept(rows, own, cells, at_most, by=keys)
+    cell, choice, people = (torch.tensor(found[name].to_pylist()).long() for name in (*keys, "people"))
+    return torch.zeros(cells, choices, dtype=torch.int64).index_put_((cell, choice), people)
 
 
 def short_of(beyond: int, at_most: int) -> str:
