@@ -149,6 +149,14 @@ def truth(cells: Callable[[dict[str, Any]], Any], keys: list[Any], persons: bool
     return [sum(cell == key for cell, _ in found) for key in keys]
 
 
+@pytest.mark.parametrize("edges", [[0, 250, 500, 1000], [-math.inf, 99.5, 700, math.inf]])
+def test_bins_of_whole_numbers(data: Any, edges: list[float]) -> None:
+    found = rf.release_counts(data, ["ward", "left"], domain={"ward": WARDS}, bins={"left": edges}, sigma=1.0)
+    keys = [(ward, group) for ward in WARDS for group in range(3)]
+    wanted = truth(lambda row: (row["ward"], sum(row["left"] >= edge for edge in edges[1:3])), keys)
+    assert found.account.details["cell_values"] == wanted
+
+
 def age_group(row: dict[str, Any]) -> int:
     return int(row["age"] >= 18) + int(row["age"] >= 65)
 

@@ -104,10 +104,7 @@ def release_means(
     """
     refuse_weights(weights)
     budget = Budget.checked(epsilon, delta, sigma, seed, ledger, what, noise)
-    columns = [
-        Clamped(name, low, high, low / 2 + high / 2, high / 2 - low / 2)
-        for name, low, high in clamped_columns(of, lower, upper)
-    ]
+    columns = clamped_columns(of, lower, upper, centred=True)
     threshold = None if suppress_below is None else checks.count("suppress_below", suppress_below, at_least=0)
     coverage = checks.probability("coverage", coverage)
     read = read_sums(data, columns, by, domain, bins, missing, person, at_most, "mean")
@@ -204,10 +201,7 @@ def release_sums(
     """
     refuse_weights(weights)
     budget = Budget.checked(epsilon, delta, sigma, seed, ledger, what, noise)
-    columns = [
-        Clamped(name, low, high, 0.0, max(abs(low), abs(high)))
-        for name, low, high in clamped_columns(of, lower, upper)
-    ]
+    columns = clamped_columns(of, lower, upper, centred=False)
     coverage = checks.probability("coverage", coverage)
     read = read_sums(data, columns, by, domain, bins, missing, person, at_most, "sum")
     used = count_noise(budget, read.most * len(columns), UNITS)
@@ -256,11 +250,11 @@ _LEFT_OUT = (
 )
 
 
-def clamped_columns(of: Any, lower: Any, upper: Any) -> list[tuple[str, float, float]]:
-    """The names of the columns ``of``, each with its limits.
+def clamped_columns(of: Any, lower: Any, upper: Any, centred: bool) -> list[Clamped]:
+    """The columns ``of`` with their limits, measured from the middle of these or from 0.
 
-    >>> clamped_columns(["age", "income"], 0, [120, 1e5])
-    [('age', 0.0, 120.0), ('income', 0.0, 100000.0)]
+    >>> [tuple(column) for column in clamped_columns(["age", "income"], 0, [120, 1e5], centred=True)]
+    [('age', 0.0, 120.0, 60.0, 60.0), ('income', 0.0, 100000.0, 50000.0, 50000.0)]
     """
     names = [str(name) for name in ([of] if isinstance(of, str | int) else checks.listed("of", of))]
     if not names or len(set(names)) < len(names):
@@ -271,11 +265,14 @@ def clamped_columns(of: Any, lower: Any, upper: Any) -> list[tuple[str, float, f
         if len(listed) != len(names):
             raise ValueError(f"{name} must be a number, or one for each of {len(names)} columns, got {given}")
         ends.append([checks.number(name, end) for end in listed])
+    columns = []
     for name, low, high in zip(names, *ends, strict=True):
         if not low < high:
             of_it = f" for column {name!r}" if len(names) > 1 else ""
             raise ValueError(f"lower must be below upper, got {low!r} and {high!r}{of_it}")
-    return list(zip(names, *ends, strict=True))
+        measured = (low / 2 + high / 2, high / 2 - low / 2) if centred else (0.0, max(abs(low), abs(high)))
+        columns.append(Clamped(name, low, high, *measured))
+    return columns
 
 
 @dataclass(frozen=True)

@@ -521,21 +521,19 @@ def public_values(argument: str, values: Any, text: bool) -> dict[Any, Any]:
         for listed in values:
             value = listed.item() if hasattr(listed, "item") else listed
             value = str(value) if type(value).__name__ == "Interval" else value  # of pandas
-            key = value
-            if text:  # as DuckDB writes it: true and false are lower case there
-                key = (
-                    None
-                    if value is None or value == ""
-                    else str(value).lower()
-                    if isinstance(value, bool)
-                    else str(value)
-                )
+            key = _as_text(value) if text else value
             if key in found or key != key:
                 raise ValueError(f"{argument} must hold each value once and no NaN, got {value!r}")
             found[key] = value
     except (TypeError, RuntimeError):  # no list, or of things that are no values
         raise TypeError(f"{argument} must be a list of values, got {values!r}") from None
     return found
+
+
+def _as_text(value: Any) -> str | None:
+    """A value as DuckDB writes it: true and false are lower case there, and an empty cell is missing."""
+    text = "" if value is None else str(value)
+    return (text.lower() if isinstance(value, bool) else text) or None
 
 
 def is_array(data: Any) -> bool:
