@@ -241,7 +241,7 @@ def count_ballots(
                 part = ballots.select("person", cell=ibis.literal(at, "int64"), choice=choice)
                 parts.append(part.filter(part.choice >= 0))
         if bound and parts:
-            counts = count_choices(rows, ibis.union(*parts), *counts.shape, cast(int, at_most))
+            counts = count_choices(rows, ibis.union(*parts), len(names), choices, cast(int, at_most))
     return counts.double()
 
 
