@@ -282,9 +282,8 @@ def _binned(rows: Rows, name: str, edges: Iterable[Any]) -> Axis:
     finite = [] if dates else [edge for edge in ends if math.isfinite(edge)]
     if finite and column.type().is_integer() and finite[-1] - finite[0] < _FEW_GROUPS:
         low, high = math.ceil(finite[0]) - 1, math.floor(finite[-1]) + 1
-        number = (~column.between(low + 1, high - 1)).ifelse(
-            low, column
-        )  # outside on either side is the same
+        beyond = ~column.between(low + 1, high - 1)  # on either side it is the same
+        number = beyond.ifelse(low, column)
         if finite != ends:
             number = (column < low).ifelse(low, (column > high).ifelse(high, column))
         whole = Whole(number, high - low + 2, lambda own: key_of(own, own))
