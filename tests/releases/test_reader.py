@@ -165,6 +165,20 @@ def test_another_dialect_or_a_stray_quote_is_refused(data: bytes, complaint: str
     assert "secret" not in str(raised.value)
 
 
+def test_the_line_is_named_in_a_large_file_and_folders_are_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "_BLOCK", 64)
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    rows = [f"{row},C" for row in range(500)]
+    for place in (3, 250, 499):
+        rows[place] = f'{place},C"x'
+        (tmp_path / "deep" / "er" / "a.csv").write_text("\n".join(["id,language", *rows, ""]))
+        with pytest.raises(ValueError, match=f"a quote inside a cell in line {place + 2}$"):
+            read_table(str(tmp_path / "**" / "a.csv"))
+        rows[place] = f"{place},C"
+
+
 def test_semicolons_in_the_header_are_the_delimiter(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text('id;language\n1;"a;b"\n2;c,d\n')
     assert set(rows_of(tmp_path / "t.csv")) == {("1", "a;b"), ("2", "c,d")}

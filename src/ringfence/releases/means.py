@@ -227,7 +227,6 @@ def release_sums(
             ("noise", f"{used.name}, standard deviation {used.deviation:.6g} of the larger limit"),
             ("groups of one person", f"at most {read.most}"),
         ),
-        hidden="",
         method=f"{read.clamping}, and {used.name} noise with a standard deviation of "
         f"{', '.join(f'{column.half * used.deviation:,.3g} ({column.of})' for column in columns)} was "
         f"added to every sum; the intervals allow for the noise, with a coverage of {coverage:.3g}",
