@@ -99,7 +99,7 @@ def ours(task: Task, error: float) -> dict[str, float]:
         "sigma": sigma,
         "scale, Gumbel": scale,
         **statements(law, votes, task.neighbours),
-        **{f"{name}, Gumbel": value for name, value in gumbel.items()},
+        **{f"{name}, Gumbel": value for name, value in gumbel.items() if name != PUBLISHABLE},
         "PATE 2018": pate_epsilon(sure, mu, DELTA),
     }
 

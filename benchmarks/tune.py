@@ -44,7 +44,7 @@ def grid(wide: bool, rule: Settings) -> list[Settings]:
     if not wide:
         return [replace(rule, movement=factor * rule.movement) for factor in FACTORS]
     return [
-        Settings(rule.share, clip, steps, rate * clip * steps / (1 - MOMENTUM))
+        Settings(rule.share, rule.unit_rows, clip, steps, rate * clip * steps / (1 - MOMENTUM))
         for clip, steps, rate in product(CLIPS, STEPS, RATES)
     ]
 

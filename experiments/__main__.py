@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ringfence.cli.app import run
-from ringfence.cli.common import AsJson, Device, Out, OutFile, PublicStatistics, print_table
+from ringfence.cli.common import AsJson, Device, Out, OutFile, print_table
 
 if TYPE_CHECKING:
     from experiments.comparison import Kind
@@ -43,6 +43,9 @@ GridName = Annotated[
 ]
 FeatureFile = Annotated[
     Path | None, typer.Option("--features", help="Features and labels: .npz, .npy, .parquet, .safetensors.")
+]
+PublicStatistics = Annotated[
+    Path | None, typer.Option(help="Public features whose mean and standard deviation center and scale.")
 ]
 Engine = Annotated[str, typer.Option(help="local or ray.")]
 Address = Annotated[

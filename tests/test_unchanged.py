@@ -157,7 +157,6 @@ def numbers_of_decisions(law: Any, votes: Tensor) -> Iterator[tuple[str, Any]]:
     if not isinstance(law, rf.Mechanism):
         move = float64([[-1.0, 1.0, 0.0], [0.0, 0.5, 0.0]]).unsqueeze(1)
         yield "divergence", law.renyi_divergence(votes, move, 8.0)
-        yield "hockey stick", law.hockey_stick(votes, move, 0.02)
 
 
 def numbers_of_moves_together() -> Iterator[tuple[str, Any]]:

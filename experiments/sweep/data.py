@@ -12,7 +12,6 @@ from experiments.sweep.settings import FairSearch, Grid, Job, Search
 from ringfence.data.features import Features
 from ringfence.numerics.blocks import one_thread
 from ringfence.training.linear import check_labels, data_digest
-from ringfence.training.probe_file import center_and_scale
 
 
 @dataclass(frozen=True)
@@ -72,6 +71,23 @@ def digits() -> Features:
     train, test = order[:1257], order[1257:]
     values, labels = images.astype(np.float32), labels.astype(np.int64)
     return Features(values[train], labels[train], values[test], labels[test])
+
+
+def center_and_scale(
+    features: Features, center: float | None, scale: float | None, public: Features | None
+) -> tuple[Any, Any]:
+    """Returns (center, scale) for the features: the given constants, or statistics of public features."""
+    if public is None:
+        return center or 0.0, 1.0 if scale is None else scale
+    if center is not None or scale is not None:
+        raise ValueError("center and scale must not be given together with public statistics")
+    if np.array_equal(public.train_features, features.train_features):
+        raise ValueError("public statistics must be of other features than the private ones, got the same")
+    width, theirs = features.train_features.shape[1], public.train_features.shape[1]
+    if width != theirs:
+        raise ValueError(f"public statistics must be of {width} features, got {theirs}")
+    spread = public.train_features.std(axis=0, dtype=np.float64)
+    return public.train_features.mean(axis=0, dtype=np.float64), np.where(spread > 0, spread, 1.0)
 
 
 def sweep_data(features: Features, grid: Grid, search: Search, public: Features | None = None) -> SweepData:

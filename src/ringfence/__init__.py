@@ -81,7 +81,6 @@ _MOVED = {
     "Tuned": "ringfence.training.tune",
     "Guarantee": "ringfence.accounting.guarantee",
     "Noise": "ringfence.noise",
-    "PublicProjection": "ringfence.data.projection",
     "SecureRelease": "ringfence.mechanisms.secure",
 }
 _RENAMED = {"DecisionRelease": "Release", "fisher_information_bounds": "fisher_information_loss"}

@@ -15,6 +15,7 @@ from ringfence.accounting.decisions import decision_profile
 from ringfence.accounting.induction import (
     Grid,
     Loss,
+    Pairs,
     atoms_delta,
     dominated_curve,
     dominated_delta,
@@ -22,7 +23,6 @@ from ringfence.accounting.induction import (
     envelopes,
     in_both_directions,
     induction,
-    range_curve,
     worst_losses,
 )
 from ringfence.accounting.profile import composed_delta
@@ -119,9 +119,9 @@ def test_ranges_on_one_dataset_are_below_those_chosen_in_the_light_of_outcomes(
 
 
 def test_ranges_that_take_too_long_or_that_floats_do_not_hold() -> None:
-    assert range_curve(((0.1, 2), (0.2, 1))) is None  # which one comes first matters
+    assert dominated_curve((("range", 0.1, 2), ("range", 0.2, 1))) is None  # which comes first matters
     for eta, count in ((0.01, 10**5), (1e-12, 3), (400.0, 2)):
-        assert range_curve(((eta, count),)) is None
+        assert dominated_curve((("range", eta, count),)) is None
         assert dominated_epsilon((("range", eta, count),), 1e-5) == pytest.approx(eta * count)
         assert dominated_delta((("range", eta, count),), 0.9 * eta * count) == 1.0
 
@@ -292,11 +292,13 @@ def test_two_moves_stay_as_they_are() -> None:
 
 
 def test_losses_whose_squares_floats_do_not_hold_have_no_such_proof() -> None:
-    """Was an error about integers. The other proofs go on."""
+    """Was an error about integers, or about numbers out of range. The other proofs go on."""
     assert composed_delta(rf.StochasticSign(1e-60), float64([2.0, 1.0]), float64(1.0), steps=1) is None
     assert composed_delta(rf.StochasticSign(1e-40), float64([2.0, 1.0]), float64(1.0), steps=1) is not None
     profile = decision_profile(rf.StochasticSign(1e-60), [2.0, 1.0], neighbours="added")
-    assert sorted(profile.proofs) == ["Gaussian", "Rényi"]
+    winners = decision_profile(rf.NoisyWinner(0.01), [[12, 9, 3], [5, 5, 5]], neighbours="replaced")
+    for found in (profile, winners):
+        assert sorted(found.proofs) == ["Gaussian", "Rényi"]
 
 
 @pytest.mark.parametrize(("at_most", "moved"), [(3, [0, 2, 1]), (7, [1, 2, 4]), (None, [5, 2, 4])])
@@ -305,11 +307,14 @@ def test_the_grid_is_fitted_to_the_moves_that_cost_most(
 ) -> None:
     """The second release costs most, then the third; every release is made as often as it is made."""
     seen = []
-    monkeypatch.setattr(method, "_grid", lambda *pair: seen.append(pair[2].tolist()) or Grid(0.1, 10))
+    monkeypatch.setattr(method, "_grid", lambda *given: seen.append(given[1].tolist()) or Grid(0.1, 10))
     monkeypatch.setattr(method, "induction", lambda releases, *_: seen.append([many for _, many in releases]))
     rho = float64([[[0.1, 0.3, 0.2]], [[-0.1, -0.4, -0.2]]])
-    assert atoms_delta(torch.full_like(rho, -math.log(2)), rho, torch.tensor([5, 2, 4]), at_most) is None
-    assert seen == [moved, [2, 4, 5]]
+    every = Pairs(torch.full_like(rho, -math.log(2)), rho, torch.tensor([5, 2, 4]))
+    parts = [Pairs(*(part[..., some] for part in every[:3])) for some in (slice(2), slice(2, 3))]
+    for given in ([every], parts):
+        assert atoms_delta(given, at_most) is None
+    assert seen == 2 * [moved, [2, 4, 5]]
 
 
 def test_ratios_are_raised_by_their_rounding_seen_from_either_law() -> None:
@@ -320,6 +325,6 @@ def test_ratios_are_raised_by_their_rounding_seen_from_either_law() -> None:
             (raised - sign * rho) / rho.abs(), torch.full_like(rho, 1e-11), rtol=1e-3, atol=0
         )
         torch.testing.assert_close(mass.exp().sum(dim=0), torch.ones_like(rho[0]))
-    nothing = atoms_delta(log_p, 0 * rho, torch.tensor([2, 3]))
+    nothing = atoms_delta([Pairs(log_p, 0 * rho, torch.tensor([2, 3]))])
     assert nothing is not None
     assert nothing(0.0) == 0

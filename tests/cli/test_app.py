@@ -41,7 +41,7 @@ def test_no_arguments_shows_the_help() -> None:
 
 
 def test_every_command_has_help_with_an_example() -> None:
-    for command in ("probe", "tune", "project", "account", "certificate"):
+    for command in ("probe", "account", "certificate"):
         run = CliRunner().invoke(app, [command, "--help"])
         assert run.exit_code == 0
         assert f"Example: ringfence {command}" in " ".join(run.stdout.split())
@@ -64,8 +64,6 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     labels = np.arange(3000) % 3
     np.savez("f.npz", features=np.eye(3, 40, dtype=np.float32)[labels], labels=labels)
     Path("people.csv").write_text("region,who\n" + "".join(f"n,{who}\n" for who in range(200_000)))
-    Path("grid.toml").write_text("steps = [1, 2]\n")
-    Path("many.toml").write_text(f"steps = {list(range(1, 1200))}\nmomentum = {[0.5] * 1200}\n")
     Path("deep.toml").write_text(f"steps = {DEEP}\n")
     Path("deep.json").write_text(f'{{"region": {DEEP}}}')
     Path("account.json").write_text(DEEP)
@@ -73,7 +71,6 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-TUNE = ["tune", "grid.toml", "--features", "f.npz", "--epsilon", "8", "--expected-runs", "2"]
 PROBE = ["probe", "f.npz", "--sigma", "1", "--bound", "4", "--clip", "0.1", "--learning-rate", "1"]
 COUNTS = ["release", "counts", "people.csv", "--by", "region", "--person", "who", "--epsilon", "1"]
 
@@ -81,12 +78,8 @@ COUNTS = ["release", "counts", "people.csv", "--by", "region", "--person", "who"
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ([*TUNE, "--expected-runs", "1e23"], "expected_runs must be in [1, 1000000], got 1e+23"),
-        ([*TUNE, "--epsilon", "1e308"], "target_epsilon must be at most 1e+12, got 1e+308"),
         (["probe", "f.npz", "--epsilon", "1e308"], "target_epsilon must be at most 1e+12, got 1e+308"),
-        (["tune", "many.toml", *TUNE[2:]], "grid must have at most 1000000 combinations, got 1438800"),
         ([*PROBE, "--steps", "1000000000000"], "steps must be at most 1000000, got 1000000000000"),
-        (["tune", "deep.toml", *TUNE[2:]], "deep.toml is not TOML: maximum recursion depth exceeded"),
         ([*COUNTS, "--domain", "deep.json"], "--domain deep.json: maximum recursion depth exceeded"),
         ([*COUNTS, "--domain", "deep.toml"], "--domain deep.toml: maximum recursion depth exceeded"),
         (["certificate", "account.json"], "account.json"),
@@ -100,9 +93,8 @@ def test_bad_input_is_one_line(arguments: list[str], complaint: str, files: Path
 
 
 @pytest.mark.parametrize("out", ["/dev/null/x", "people.csv/x", "folder", "x" * 300])
-@pytest.mark.parametrize("command", [PROBE, TUNE], ids=lambda words: words[0])
 def test_out_is_tried_before_anything_is_trained(
-    command: list[str], out: str, files: Path, monkeypatch: pytest.MonkeyPatch
+    out: str, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class TrainedError(Exception):
         pass
@@ -112,8 +104,8 @@ def test_out_is_tried_before_anything_is_trained(
 
     monkeypatch.setattr("ringfence.training.probe.LinearProbe.fit", trained)
     with pytest.raises(TrainedError):
-        ringfence(*command, "--out", "new/model.safetensors")
-    refused(*command, "--out", out)
+        ringfence(*PROBE, "--out", "new/model.safetensors")
+    refused(*PROBE, "--out", out)
 
 
 def test_a_full_disk_is_one_line_and_the_old_model_stays(

@@ -1,9 +1,8 @@
-"""Commands that print what the library says: account, probe, tune, project and certificate."""
+"""Commands that print what the library says: account, probe and certificate."""
 
 import io
 import json
 import shlex
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +13,6 @@ from safetensors.numpy import load_file
 import ringfence as rf
 from ringfence.accounting.moving import bounded_noise_epsilon
 from ringfence.cli import common
-from ringfence.data.projection import PublicProjection
-from ringfence.training.tune import TuningPlan
 from tests.shell import ran, refused
 
 ACCOUNT = ["--mechanism", "rectified", "--sigma", 1, "--bound", 2, "--sensitivity", 5e-3, "--steps", 10]
@@ -102,17 +99,17 @@ def test_probe_prints_accuracy_every_number_and_what_it_promises(folder: Path) -
 def test_probe_as_json_is_what_the_library_says(folder: Path, tmp_path: Path) -> None:
     model = tmp_path / "new" / "model.safetensors"
     options = ["--mechanism", "rectified", "--momentum", 0.5, "--fit-intercept", "--seed", 7, "--delta", 1e-4]
-    public = ["--public-statistics", folder / "alone.npz", "--public-size", 310]
+    public = ["--public-center", 0.5, "--public-scale", 2, "--public-classes", 3, "--public-size", 310]
     probed = ran("probe", folder / "features.npz", *PROBE, *options, *public, "--out", model, "--json")
     row = json.loads(probed)
     data = np.load(folder / "features.npz")
-    others = np.load(folder / "alone.npz")["features"].astype(np.float64)
     probe = rf.LinearProbe(
         *(rf.RectifiedGaussian(1.0, 40.0), 0.2, 8.0, 4),
         momentum=0.5,
         fit_intercept=True,
-        public_center=others.mean(axis=0),
-        public_scale=others.std(axis=0),
+        public_center=0.5,
+        public_scale=2.0,
+        public_classes=[0, 1, 2],
         public_size=310,
         random_state=7,
     ).fit(data["x_train"], data["y_train"])
@@ -150,8 +147,6 @@ def test_a_target_is_enough_and_what_was_chosen_is_said(folder: Path) -> None:
         (["probe", "features.npz", "--epsilon", -1], "target_epsilon must be > 0, got -1.0"),
         (["probe", "features.npz", *PROBE, "--secure"], "public_size must be given where releases"),
         (["probe", "features.npz", *PROBE, "--device", "tpu"], "device must be cpu, or one that torch has"),
-        (["probe", "features.npz", *PROBE, "--public-statistics", "features.npz"], "must be of other"),
-        (["probe", "features.npz", *PROBE, "--public-statistics", "no.npz"], "No such file or directory: no"),
         (["probe", "a\nb.npy", *PROBE], "No such file or directory: a b.npy"),
     ],
 )  # fmt: skip
@@ -160,54 +155,6 @@ def test_bad_settings_are_one_line(
 ) -> None:
     monkeypatch.chdir(folder)
     assert complaint in refused(*words)
-
-
-def test_tune_as_json_and_in_words_is_what_the_library_says(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(TuningPlan, "for_target", cache(TuningPlan.for_target))  # three times the same plan
-    grid, model = tmp_path / "grid.toml", tmp_path / "model.safetensors"
-    grid.write_text("clip_norm = [0.1, 1.0]\nsteps = [4, 8]\n")
-    options = ("--features", folder / "features.npz", "--epsilon", 3, "--delta", 1e-4, "--expected-runs", 4)
-    options = (*options, "--seed", 5, "--public-classes", 3)
-    row = json.loads(ran("tune", grid, *options, "--out", model, "--json"))
-    data = np.load(folder / "features.npz")
-    tuned = rf.tune(
-        *(data["x_train"], data["y_train"], {"clip": [rf.Norm(0.1), rf.Norm(1.0)], "steps": [4, 8]}),
-        target_epsilon=3.0,
-        target_delta=1e-4,
-        expected_runs=4,
-        random_state=5,
-        public_classes=[0, 1, 2],
-    )
-    assert (row["epsilon"], row["right"]) == (tuned.epsilon, tuned.right)
-    assert row["setting"]["steps"] == tuned.setting["steps"]
-    assert row["test_accuracy"] == tuned.probe.score(data["x_test"], data["y_test"])
-    np.testing.assert_allclose(load_file(model)["coefficients"], tuned.probe.coef_, rtol=1e-6)
-    words = ran("tune", grid, *options)
-    assert tuned.statement in words
-    assert f"clip {tuned.setting['clip']}" in words
-    assert "on the test split" in words
-
-
-def test_from_public_features_to_a_probe(folder: Path, tmp_path: Path) -> None:
-    public, file, model_file = folder / "alone.npz", tmp_path / "P.npz", tmp_path / "model.safetensors"
-    said = json.loads(ran("project", public, "--components", 5, "--whiten", "--out", file, "--json"))
-    assert said["files"] == [str(file)]
-    assert (said["components"], said["features"], said["whitened"]) == (5, 6, True)
-    assert 0.6 < said["share_of_variance"] < 1
-    features = np.load(public)["features"]
-    expected = PublicProjection.of(features, 5, whiten=True)
-    assert np.array_equal(PublicProjection.load(file).components, expected.components)
-    options = [*PROBE, "--public-projection", file, "--out", model_file, "--seed", 0, "--json"]
-    row = json.loads(ran("probe", folder / "features.npz", *options))
-    assert row["public_projection"]
-    assert "the file that features were projected by" in row["statement"]
-    model, data = load_file(model_file), np.load(folder / "features.npz")
-    scores = data["x_test"] @ model["coefficients"].T + model["intercepts"]
-    assert row["test_accuracy"] == (scores.argmax(axis=1) == data["y_test"]).mean() > 0.8
-    own = refused("probe", public, *PROBE, "--public-projection", file)
-    assert "public_projection must be of other features than the private ones" in own
 
 
 def test_a_certificate_is_written_and_verified(tmp_path: Path) -> None:

@@ -34,7 +34,6 @@ from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.profile import PrivacyProfile
 from ringfence.accounting.subsampling import fixed_batch_rdp, subsampled_rdp
 from ringfence.accounting.voters import voter_epsilons
-from ringfence.data.projection import PublicProjection
 from ringfence.mechanisms.decision import Decision
 from ringfence.mechanisms.secure import SecureRelease
 from ringfence.noise import Noise
@@ -223,10 +222,6 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
         _WINNER.renyi_divergence,
         {"counts": COUNTS, "move": torch.ones(3), "alpha": 2.0},
     ),
-    "Decision.hockey_stick": (
-        _WINNER.hockey_stick,
-        {"counts": COUNTS, "move": torch.ones(3), "epsilon": 1.0},
-    ),
     "Decision.chance_of_error": (_WINNER.chance_of_error, {"counts": COUNTS}),
     "Decision.from_state_dict": (Decision.from_state_dict, {"state": _WINNER.state_dict()}),
     "Clamp": (rf.Clamp, {"sensitivity": ROW[:1]}),
@@ -312,7 +307,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
         publishable_decision_epsilon,
         {
             **{"law": rf.StochasticSign(9.0), "votes": COUNTS[0] * 100, "neighbours": "added", "delta": 1e-5},
-            **{"at_most": 1, "publishing_zcdp": 0.1},
+            "at_most": 100,
         },
     ),
     "publishable_epsilon": (
@@ -322,16 +317,6 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
             **{"publishing_zcdp": 0.1, "failure_probability": 1e-3},
         },
     ),
-    "PublicProjection": (
-        _then(PublicProjection, lambda made: made(X)),
-        {"mean": np.zeros(2), "components": np.eye(2)},
-    ),
-    "PublicProjection.of": (
-        _then(PublicProjection.of, lambda made: made(X)),
-        {"features": X, "components": 1},
-    ),
-    "PublicProjection.save": (PublicProjection.of(X, 1).save, {"path": "p.npz"}),
-    "PublicProjection.load": (PublicProjection.load, {"path": "nowhere.npz"}),
     "train_linear": (
         train_linear,
         {

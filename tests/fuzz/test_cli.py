@@ -115,7 +115,7 @@ def test_probe(file: str, options: list[str], usual: bool) -> None:
     check("probe", file, *(USUAL_PROBE if usual else []), *options)
 
 
-COMMANDS = ["account", "probe", "project", "compare", "report", "sweep", "features", "audit", "figure"]
+COMMANDS = ["account", "probe", "compare", "report", "sweep", "features", "audit", "figure"]
 COMMANDS += ["nonsense", "--version", "-h", "--", "-", "--json", "--help", "--install-completion"]
 COMPARE = {"--kind": words, "--json": None}
 

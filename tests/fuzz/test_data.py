@@ -14,7 +14,6 @@ from safetensors.torch import save
 
 from experiments.sweep.settings import read_grid
 from ringfence.data.features import read_array, read_features, read_theta
-from ringfence.data.projection import PublicProjection
 from tests.fuzz import strategies as fuzz
 from tests.fuzz.contract import calls_well
 from tests.fuzz.properties import fuzzed
@@ -74,17 +73,6 @@ def test_features_are_read_or_refused(suffix: str, which: int, data: Any) -> Non
         assert found.train_features.dtype == np.float32
         assert np.isfinite(found.train_features).all()
         assert len(found.train_features) == len(found.train_labels) > 0
-
-
-@fuzzed("data", share=1, few=40, data=st.data())
-def test_projections_are_read_or_refused(data: Any) -> None:
-    path = PLACE / "changed.npz"
-    whole = _written(lambda file: np.savez(file, mean=np.zeros(2), components=np.eye(2)))
-    path.write_bytes(data.draw(fuzz.mutated(whole)))
-    found = calls_well(PublicProjection.load, path, names=NAMES)
-    if found is not None:
-        assert np.isfinite(found.components).all()
-        calls_well(lambda: found.rates, names=("components",))
 
 
 @fuzzed("data", share=2, few=40, which=st.integers(0, 1), data=st.data())

@@ -80,29 +80,21 @@ def test_blocks_of_queries_change_nothing(law: Decision, monkeypatch: pytest.Mon
     counts = torch.randint(0, 30, (5, 1, 4), generator=generator)
     moves = torch.tensor([[1, 0, 0, -1], [0, -1, 0, 0], [0, 0, 1, 0]])
     orders = torch.tensor([2.0, 8.0], dtype=torch.float64).view(2, 1, 1)
-    whole = law.renyi_divergence(counts, moves, orders), law.hockey_stick(counts, moves, 0.1)
-    monkeypatch.setattr(decision, "_HELD", 30)
-    parts = law.renyi_divergence(counts, moves, orders), law.hockey_stick(counts, moves, 0.1)
-    assert all(torch.allclose(*both, rtol=1e-12, atol=1e-15) for both in zip(whole, parts, strict=True))
+    whole, seen = law.renyi_divergence(counts, moves, orders), []
+    each = law._divergence
 
+    def divergence(*parts: Tensor) -> Tensor:
+        seen.append(tuple(len(part) for part in parts))
+        return each(*parts)
 
-@pytest.mark.parametrize(("held", "lengths"), [(1, [1] * 5), (48, [2, 2, 1]), (119, [4, 1]), (120, [5])])
-@pytest.mark.parametrize("turned", [False, True])
-def test_as_many_queries_at_a_time_as_may_be_held(held: int, lengths: list[int], turned: bool) -> None:
-    """5 rows of 4 counts, 3 moves and 2 values are 120 numbers; the longer dimension is cut, whose it is."""
-    counts, moves = torch.arange(20.0).view(5, 1, 4), torch.arange(12.0).view(3, 4)
-    value = torch.arange(10.0).view(2, 5, 1)
-    if turned:
-        counts, moves, value = moves.unsqueeze(1), counts.squeeze(1), value.mT
-    seen = []
-
-    def kernel(counts: Tensor, move: Tensor, value: Tensor) -> Tensor:
-        seen.append(move.shape[0] if turned else counts.shape[0])
-        return (counts * move).sum(dim=-1) + value
-
-    whole = kernel(counts, moves, value)
-    assert torch.equal(decision.by_queries(kernel, counts, moves, value, held), whole)
-    assert seen[1:] == lengths
+    monkeypatch.setattr(law, "_divergence", divergence)
+    for held, lengths in ((1, [1] * 5), (48, [2, 2, 1]), (119, [4, 1]), (120, [5])):
+        monkeypatch.setattr(decision, "_HELD", held)
+        seen.clear()
+        for turned in (orders, orders.expand(2, 5, 1)):
+            found = law.renyi_divergence(counts, moves, turned)
+            assert torch.allclose(found, whole, rtol=1e-12, atol=1e-15)
+        assert seen == 2 * [(length, 3, 2) for length in lengths]
 
 
 @pytest.mark.parametrize("law", LAWS)
@@ -123,19 +115,18 @@ def test_so_many_noisy_values_are_drawn_at_once(law: Decision, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("law", LAWS)
-@pytest.mark.parametrize("name", ["pair", "log_prob", "renyi_divergence", "hockey_stick", "chance_of_error"])
+@pytest.mark.parametrize("name", ["pair", "log_prob", "renyi_divergence", "chance_of_error"])
 def test_what_cannot_be_represented_is_refused_by_name(
     name: str, law: Decision, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost = torch.full((4,), torch.nan, dtype=torch.float64)
     monkeypatch.setattr(type(law), "_pair", lambda *_: (lost, lost))
     monkeypatch.setattr(type(law), "_log_masses", lambda *_: lost)
-    monkeypatch.setattr(decision, "by_queries", lambda *_: lost)
+    monkeypatch.setattr(type(law), "_divergence", lambda *_: lost)
     arguments = {
         "pair": (COUNTS, MOVE),
         "log_prob": (0, COUNTS),
         "renyi_divergence": (COUNTS, MOVE, 2.0),
-        "hockey_stick": (COUNTS, MOVE, 1.0),
         "chance_of_error": (COUNTS,),
     }[name]
     with pytest.raises(FloatingPointError, match=rf"^{type(law).__name__}\.{name} cannot be represented"):
@@ -160,7 +151,6 @@ BAD = (
     ("pair", (COUNTS, [1.0, 0.0]), "move must have 3 candidates, got shape [2]"),
     ("pair", (torch.ones(2, 3), torch.ones(5, 3)), "shapes do not broadcast: counts [2, 3], move [5, 3]"),
     ("renyi_divergence", (COUNTS, MOVE, 1.0), "alpha must be > 1, got 1.0"),
-    ("hockey_stick", (COUNTS, MOVE, float("nan")), "epsilon must not be NaN, got nan"),
     ("chance_of_error", ([1.0],), "counts must have at least 2 candidates, got 1"),
     ("release", ([1.0],), "counts must have at least 2 candidates, got 1"),
 )

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 import ringfence as rf
-from ringfence.data.projection import PublicProjection
 from ringfence.numerics import diagonal_plus_low_rank
 from ringfence.training import linear_information as subject
 from ringfence.training.linear_information import linear_information
@@ -246,30 +245,3 @@ def test_a_saved_probe_does_not_hold_the_data() -> None:
         pickle.loads(pickle.dumps(fitted())).fisher_information_loss()
     with pytest.raises(ValueError, match="kind must be"):
         fitted().fisher_information_loss(kind="worst")
-
-
-@pytest.mark.parametrize("kind", ["spectral", "trace"])
-@pytest.mark.parametrize("made", ["whitened", "any"])
-def test_a_probe_accounts_for_its_projection(made: str, kind: str) -> None:
-    """eta is about the features given to fit: the jacobian goes through the projection and the scale."""
-    values, labels = draw(40, 5).float().numpy(), np.arange(40) % 3
-    projection = PublicProjection.of(draw(30, 5, seed=9) * torch.arange(1, 6), 3, whiten=made == "whitened")
-    if made == "any":
-        projection = PublicProjection(projection.mean, draw(3, 5, seed=7).numpy())
-    probe = rf.LinearProbe(
-        rf.Gaussian(1.0),
-        clip=0.3,
-        steps=1,
-        fit_intercept=True,
-        random_state=0,
-        public_scale=2.0,
-        public_projection=projection,
-    ).fit(values, labels)
-    run = probe._kept("a test")
-    features, codes, clip, (step,) = run.data.features, run.data.labels, run.clip, run.run.trajectory
-    matrices = jacobians(step.weights.double(), features.double(), codes, clip)[:, :, :3]
-    truth = exact(
-        rf.Gaussian(1.0), step.theta, matrices @ torch.tensor(projection.components / 2), kind
-    ).sqrt()
-    eta = torch.from_numpy(probe.fisher_information_loss(kind))  # type: ignore[arg-type]
-    assert holds(eta, truth, GAP if made == "whitened" else 2.0)

@@ -14,6 +14,7 @@ from ringfence.training.private_statistics import (
     PrivateSums,
     planned_sums,
     private_log_shares,
+    private_row_scaling,
     private_scaling,
 )
 
@@ -70,6 +71,8 @@ def test_all_sums_together_cost_their_share_of_mu() -> None:
     spent = sum((each.clip.norm / float(each.law.sigma)) ** 2 for each in plan.values())
     assert spent == pytest.approx(0.7**2 * 0.23)
     assert planned_sums(0.7, 0.0, 5, 0, 1.0) == {}
+    (mean,) = planned_sums(0.7, 0.2, 5, 0, 1.0, unit_rows=True).values()
+    assert (mean.clip.norm / float(mean.law.sigma)) ** 2 == pytest.approx(0.7**2 * 0.2)
 
 
 def test_the_noise_is_the_laws_and_belongs_to_seed_data_and_sum() -> None:
@@ -116,6 +119,24 @@ def test_the_result_is_about_means_and_deviations_whatever_the_units() -> None:
         assert float(((center - rows.mean(0)) / rows.std(0)).abs().max()) < 0.2 * max(1, abs(shift) / 30)
         if abs(shift) < 100:  # two rounds do not find a spread 300 times smaller than its place
             assert float((scale / rows.std(0)).log2().abs().max()) < 0.6
+
+
+def test_of_unit_rows_the_center_is_the_mean_and_what_is_left_of_a_row_has_norm_1() -> None:
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(4000, 8, generator=generator).double() * 0.5 + torch.arange(8)
+    rows = torch.cat(
+        (rows / rows.norm(dim=1, keepdim=True), 9 * torch.ones(40, 8).double())
+    )  # the last count as 1
+    plan = planned_sums(3.0, 0.3, 8, 0, 1.0, unit_rows=True)
+    own = PrivateSums(plan, 4040, 4040.0, seed=0, data=b"", secure=False)
+    center, scale = private_row_scaling(rows, own)
+    assert float((center - rows[:4000].mean(dim=0)).abs().max()) < 0.01
+    left = ((rows[:4000] - center) / scale / 8**0.5).norm(dim=1)
+    assert float(left.square().mean().sqrt()) == pytest.approx(1.0, rel=0.15)
+    nothing = PrivateSums(planned_sums(1e-4, 0.3, 8, 0, 1.0, unit_rows=True), 4040, 4040.0, 3, b"", False)
+    center, scale = private_row_scaling(rows[:4000], nothing)
+    assert float(center.norm()) < 3  # of noise whose norm is 13 on average
+    assert float(scale.min()) * 8**0.5 >= 1.0
 
 
 def test_where_all_is_noise_all_features_get_the_scale_that_is_common() -> None:

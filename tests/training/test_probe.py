@@ -19,7 +19,6 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import ringfence as rf
-from ringfence.data.projection import PublicProjection
 from ringfence.training.probe import seed_of
 
 RNG = np.random.default_rng(0)
@@ -111,31 +110,6 @@ def test_scaling_is_by_public_constants_only() -> None:
     assert np.array_equal(given.predict(FEATURES), by_hand.predict((FEATURES - center) / scale))
 
 
-@pytest.mark.parametrize("whiten", [False, True])
-def test_a_projection_maps_features_in_training_and_prediction(whiten: bool) -> None:
-    projection = PublicProjection.of(RNG.normal(size=(50, 6)) * np.arange(1, 7), 4, whiten=whiten)
-    given = probe(public_projection=projection, public_scale=2.0, fit_intercept=True).fit(FEATURES, LABELS)
-    mapped = projection(FEATURES.astype(np.float32))
-    by_hand = probe(public_scale=2.0, fit_intercept=True).fit(mapped, LABELS)
-    assert given.coef_.shape == (3, 6)
-    assert given.n_features_in_ == 6
-    assert np.allclose(given.coef_, by_hand.coef_ @ projection.components)
-    assert np.allclose(given.decision_function(FEATURES), by_hand.decision_function(mapped), rtol=1e-5)
-    assert "public_projection" in given.guarantee(1e-5).statement
-    assert "public_projection" not in by_hand.guarantee(1e-5).statement
-    again = pickle.loads(pickle.dumps(given))
-    assert np.array_equal(again.predict(FEATURES), given.predict(FEATURES))
-
-
-def test_an_array_is_a_projection_and_one_that_does_not_fit_is_refused() -> None:
-    array = RNG.normal(size=(6, 2))
-    given = probe(public_projection=array).fit(FEATURES, LABELS)
-    mapped = probe().fit(FEATURES.astype(np.float32) @ array, LABELS)
-    assert np.allclose(given.coef_, mapped.coef_ @ array.T)
-    with pytest.raises(ValueError, match="public_projection is of 5 features, got features of shape"):
-        probe(public_projection=array[:5]).fit(FEATURES, LABELS)
-
-
 def test_the_divisor_and_the_classes_may_be_declared() -> None:
     one = probe(public_size=240).fit(FEATURES, LABELS)
     assert np.array_equal(one.coef_, probe().fit(FEATURES, LABELS).coef_)
@@ -164,16 +138,16 @@ def test_under_an_l2_clip_every_clipped_example_costs_what_the_gaussian_costs() 
     assert len(probe.fisher_information_loss()) == 60
 
 
-@pytest.mark.parametrize("projection", [None, np.eye(6)[:, :4]], ids=["as they are", "projected"])
-def test_sparse_features_are_the_same_features(projection: Any) -> None:
+def test_sparse_features_are_the_same_features() -> None:
     few = np.where(FEATURES > 1.5, FEATURES, 0.0).astype(np.float32)
-    dense = probe(public_projection=projection).fit(few, LABELS)
-    sparse = probe(public_projection=projection).fit(csr_matrix(few), LABELS)
+    dense, sparse = probe().fit(few, LABELS), probe().fit(csr_matrix(few), LABELS)
     assert np.array_equal(dense.coef_, sparse.coef_)
     tensor = torch.tensor(few, requires_grad=True)  # scikit-learn passed on torch's RuntimeError
-    assert np.array_equal(probe(public_projection=projection).fit(tensor, LABELS).coef_, dense.coef_)
+    assert np.array_equal(probe().fit(tensor, LABELS).coef_, dense.coef_)
     assert np.allclose(dense.predict_proba(few), sparse.predict_proba(csc_array(few)))
     assert np.array_equal(dense.example_epsilons(1e-5), sparse.example_epsilons(1e-5))
+    scaled = rf.LinearProbe(target_epsilon=9.0, target_delta=1e-5, random_state=0).fit(few, LABELS)
+    assert np.array_equal(scaled.predict_proba(few), scaled.predict_proba(csc_array(few)))
 
 
 @pytest.mark.parametrize("frame", [pandas.DataFrame, polars.DataFrame], ids=["pandas", "polars"])
@@ -194,12 +168,13 @@ def test_skops_and_joblib_keep_a_probe_without_its_data(law: rf.Mechanism, tmp_p
     import skops.io  # takes two seconds: only in the process that runs this test
 
     changes = {"mechanism": law, "clip": rf.Norm(0.5, each=0.1), "class_weight": {0: 2.0}}
-    fitted = probe(**changes, public_projection=PublicProjection.of(FEATURES, 4)).fit(FEATURES, LABELS)
+    fitted = probe(**changes).fit(FEATURES, LABELS)
     joblib.dump(fitted, tmp_path / "probe.joblib")
     written = skops.io.dumps(fitted)
     unknown = skops.io.get_untrusted_types(data=written)
     assert all(name.startswith("ringfence.") for name in unknown)
     assert FEATURES.astype(np.float32)[0].tobytes() not in pickle.dumps(fitted)
+    assert "_training" not in probe().__getstate__()
     for again in (joblib.load(tmp_path / "probe.joblib"), skops.io.loads(written, trusted=unknown)):
         assert np.array_equal(again.predict_proba(FEATURES), fitted.predict_proba(FEATURES))
         assert again.guarantee(1e-5) == fitted.guarantee(1e-5)
@@ -238,9 +213,8 @@ SKEWED = np.abs(FEATURES).astype(np.float64) ** 3 * [1e-3, 1.0, 50.0, 1e3, 0.1, 
     [
         {"target_epsilon": 3.0, "target_delta": 1e-5, "mechanism": None, "clip": None},
         {"public_center": 20.0, "public_scale": np.arange(1.0, 7.0)},
-        {"target_epsilon": 3.0, "target_delta": 1e-5, "public_projection": RNG.normal(size=(6, 4))},
     ],
-    ids=["private", "public", "projected"],
+    ids=["private", "public"],
 )
 def test_coefficients_are_about_features_as_they_are_given(changes: dict[str, Any], classes: int) -> None:
     labels = LABELS % classes
@@ -248,14 +222,21 @@ def test_coefficients_are_about_features_as_they_are_given(changes: dict[str, An
     rows = classes if classes > 2 else 1
     assert (fitted.coef_.shape, fitted.intercept_.shape) == ((rows, 6), (rows,))
     scores = SKEWED @ fitted.coef_.T + fitted.intercept_
-    assert np.allclose(fitted.decision_function(SKEWED), scores if classes > 2 else scores[:, 0])
+    apart = np.zeros_like(SKEWED) if fitted.center_ is None else (SKEWED - fitted.center_) / fitted.scale_
+    far = np.sqrt(np.mean(np.square(apart), axis=1))
+    assert (far > 2).any() == (fitted.center_ is not None)
+    own = fitted.decision_function(SKEWED)
+    assert np.allclose(own[far < 2], (scores if classes > 2 else scores[:, 0])[far < 2])
+    if fitted.center_ is not None:  # a row far away is scored as the row at this distance
+        nearer = fitted.center_ + fitted.scale_ * apart * (2 / far)[:, None]
+        assert np.allclose(own[far > 2], fitted.decision_function(nearer)[far > 2])
+        assert np.isfinite(fitted.decision_function(np.full((1, 6), 1e308))).all()
     # the scores that training computed, of rows that were not shortened
     features, weights = fitted._training.data.features.double(), fitted._training.run.weights.double()
     trained = (features @ weights.T).numpy()
-    own = features[:, :-1].norm(dim=1).numpy() < 0.999999 if fitted.center_ is not None else slice(None)
     expected = trained if classes > 2 else trained[:, 1] - trained[:, 0]
-    assert len(expected[own]) > 20
-    assert np.allclose(fitted.decision_function(SKEWED)[own], expected[own], rtol=1e-3, atol=1e-3)
+    assert (far < 0.999).sum() > 20
+    assert np.allclose(own[far < 0.999], expected[far < 0.999], rtol=1e-3, atol=1e-3)
 
 
 def test_logarithms_of_probabilities_are_finite_where_probabilities_vanish() -> None:

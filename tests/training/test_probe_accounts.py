@@ -108,3 +108,24 @@ def test_rows_are_scaled_to_the_last_bit_as_if_they_were_alone() -> None:
     one = together.norm(dim=1)
     assert float(one[3]) == 0.0
     assert torch.allclose(one[[0, 1, 2, 4, 5]], torch.ones(5).double(), rtol=1e-14)
+
+
+def test_of_unit_rows_one_mean_is_released_and_charged() -> None:
+    probe = fitted(target_epsilon=0.1)
+    assert probe.unit_rows_
+    sums, data = probe._training.sums, probe._training.data
+    assert list(sums) == ["mean", "classes"]
+    assert sums["mean"].sensitivity == rf.Sensitivity(norm=1.0)
+    parts = torch.cat(list(sums["mean"].parts()))
+    rows = FEATURES / np.linalg.norm(FEATURES, axis=1, keepdims=True)
+    assert np.allclose(parts.numpy(), rows, atol=1e-6)
+    assert torch.allclose(parts.sum(dim=0), sums["mean"].theta)
+    assert float(parts.norm(dim=1).max()) <= 1.0
+    assert probe.guarantee(1e-5).epsilon == pytest.approx(0.1, rel=0.01)
+    worst = probe.guarantee(1e-5).per_instance.ex_post_epsilon
+    assert probe.example_epsilons(1e-5).max() <= worst * (1 + 1e-9)
+    scores = probe.decision_function(FEATURES)
+    assert np.allclose(scores, rows @ probe.coef_.T + probe.intercept_, atol=1e-5)
+    trained = (data.features.double() @ probe._training.run.weights.double().T).numpy()
+    short = data.features[:, :-1].norm(dim=1).numpy() < 0.99
+    assert np.allclose(scores[short], trained[short], atol=1e-4)

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from safetensors import safe_open
 
 import ringfence as rf
 from ringfence.data.features import Features
-from ringfence.training.probe_file import data_arguments, probe_report, save_probe
+from ringfence.training.probe_file import probe_report, save_probe
 
 RNG = np.random.default_rng(0)
 
@@ -25,15 +24,12 @@ DATA = Features(*split(240), *split(90))
 LAW = rf.TruncatedGaussian(1.0, 40.0)
 
 
-FILE = ("public_center", "public_scale", "public_statistics", "public_projection", "public_classes")
-
-
 class Row(dict[str, Any]):
     probe: rf.LinearProbe
 
 
 def report(data: Features = DATA, **changes: Any) -> Row:
-    """The report of a probe with these arguments of ``LinearProbe`` and ``data_arguments``, and the probe."""
+    """The report of a probe with these arguments of ``LinearProbe``, and the probe."""
     arguments = {
         "mechanism": LAW,
         "clip": 0.2,
@@ -44,9 +40,7 @@ def report(data: Features = DATA, **changes: Any) -> Row:
         **changes,
     }
     asked = {"delta": arguments.pop("delta", 1e-5), "examples": arguments.pop("examples", False)}
-    asked["public_statistics"] = "public_statistics" in changes
-    files = {name: arguments.pop(name) for name in FILE if name in arguments}
-    probe = rf.LinearProbe(**arguments, **data_arguments(data, **files))
+    probe = rf.LinearProbe(**arguments)
     row = Row(probe_report(probe.fit(data.train_features, data.train_labels), data, **asked))
     row.probe = probe
     return row
@@ -69,39 +63,10 @@ def test_the_row_is_what_the_library_says() -> None:
     assert (row["training_examples"], row["features"], row.probe.classes_.tolist()) == (240, 6, [0, 1, 2])
 
 
-def test_without_a_test_split_there_is_no_accuracy_and_text_has_no_number_of_classes() -> None:
-    words = Features(DATA.train_features, DATA.train_labels.astype(str))
-    row = report(words)
+def test_without_a_test_split_there_is_no_accuracy() -> None:
+    row = report(Features(DATA.train_features, DATA.train_labels.astype(str)))
     assert row["test_accuracy"] is None
     assert row["training_examples"] == 240
-    with pytest.raises(ValueError, match=r"public_classes is for labels 0, 1.* got 3 where labels are text"):
-        report(words, public_classes=3)
-    with pytest.raises(ValueError, match="public_classes must be at least 2, got 1"):
-        report(public_classes=1)
-
-
-def test_public_statistics_are_those_of_the_public_features() -> None:
-    public = Features(*split(50))
-    public.train_features[:, 4] = 7.0  # constant: shifted, not divided
-    row = report(public_statistics=public)
-    center = public.train_features.astype(np.float64).mean(axis=0)
-    scale = public.train_features.astype(np.float64).std(axis=0)
-    scale[4] = 1.0
-    probe = by_hand(public_center=center, public_scale=scale)
-    assert np.allclose(row.probe.coef_, probe.coef_, rtol=1e-5)
-    assert np.allclose(row.probe.public_center, center)
-    assert "the file that features were centred and scaled by" in row["statement"]
-
-
-def test_public_statistics_that_are_not_are_refused() -> None:
-    copy = Features(DATA.train_features.copy(), DATA.train_labels)
-    with pytest.raises(ValueError, match="must be of other features than the private ones"):
-        report(public_statistics=copy)
-    with pytest.raises(ValueError, match="must be of 6 features, got 5"):
-        report(public_statistics=Features(DATA.train_features[:, :5], DATA.train_labels))
-    for given in ({"public_center": 0.0}, {"public_scale": 1.0}):
-        with pytest.raises(ValueError, match="must not be given together"):
-            report(**given, public_statistics=Features(*split(50)))
 
 
 def test_single_examples() -> None:
@@ -121,7 +86,7 @@ def test_what_is_taken_to_be_public_is_said() -> None:
     assert "The number of records counts as public" in plain
     assert "The set of classes counts as public" in plain
     assert "seed" not in plain
-    declared = report(public_size=200, public_classes=4)
+    declared = report(public_size=200, public_classes=range(4))
     assert "Taken to be public: the settings. The test split" in declared["statement"]
     assert "holds only against those who do not know that seed" in declared["statement"]
     assert declared.probe.classes_.tolist() == [0, 1, 2, 3]
@@ -133,7 +98,7 @@ def test_a_saved_model_predicts_the_same(tmp_path: Path) -> None:
     data = Features(
         DATA.train_features, words[DATA.train_labels], DATA.test_features, words[DATA.test_labels]
     )
-    row = report(data, fit_intercept=True, public_statistics=Features(*split(50)))
+    row = report(data, fit_intercept=True, public_center=0.25, public_scale=2.0)
     for _ in range(2):  # the second time the folder is there
         save_probe(row.probe, tmp_path / "new" / "one" / "model.safetensors")
     with safe_open(tmp_path / "new" / "one" / "model.safetensors", framework="np") as file:
@@ -170,3 +135,19 @@ def test_a_saved_model_of_unit_rows_says_what_becomes_of_a_row(tmp_path: Path) -
     rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     found = (rows @ tensors["coefficients"].T + tensors["intercepts"]).argmax(axis=1)
     assert (found == DATA.test_labels).mean() == row["test_accuracy"]
+
+
+def test_a_saved_model_of_scaled_features_says_what_becomes_of_a_row_far_away(tmp_path: Path) -> None:
+    arguments = {"target_epsilon": 4.0, "target_delta": 1e-5, "random_state": 3, "public_scale": 2.0}
+    probe = rf.LinearProbe(**arguments).fit(DATA.train_features, DATA.train_labels)
+    save_probe(probe, tmp_path / "model.safetensors")
+    with safe_open(tmp_path / "model.safetensors", framework="np") as file:
+        farthest = float(file.metadata()["farthest"])
+        tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    features = DATA.test_features.astype(np.float64) * np.geomspace(0.1, 100, 90)[:, None]
+    apart = features - tensors["center"]
+    far = np.sqrt(np.mean(np.square(apart / tensors["scale"]), axis=1, keepdims=True))
+    rows = tensors["center"] + apart * np.where(far > farthest, farthest / far, 1.0)
+    assert 10 < (far > farthest).sum() < 80
+    scores = rows @ tensors["coefficients"].T + tensors["intercepts"]
+    assert np.allclose(scores, probe.decision_function(features))

@@ -10,6 +10,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import ringfence as rf
 from ringfence.training.linear import clipped_gradients, train_linear
+from ringfence.training.private_statistics import scaling_share
+from ringfence.training.target import Target
 
 RNG = np.random.default_rng(0)
 FEATURES = RNG.normal(size=(800, 4)) * [1.0, 1e3, 1e-2, 5.0] + [3.0, -500.0, 0.0, 100.0]
@@ -89,3 +91,11 @@ def test_bad_settings_are_named(changes: dict[str, Any], message: str) -> None:
             torch.ones(3, 2), torch.ones(3), 1, mechanism=rf.Gaussian(1.0), clip=rf.Norm(1.0),
             learning_rate=1.0, steps=1, public_size=3, secure=True,
         )  # fmt: skip
+
+
+def test_weights_go_a_quarter_as_far_as_their_noise_or_to_the_cap() -> None:
+    for epsilon in (0.3, 100.0):
+        fitted = model(target_epsilon=epsilon).fit(FEATURES, NUMBERS)
+        mu = Target(epsilon, 1e-5).mu
+        movement = min((1 - scaling_share(mu, 800, 5)) ** 0.5 * mu * 800 / 4, 60.0)
+        assert fitted.learning_rate_ * 0.2 * 32 / 0.5 == pytest.approx(movement)

@@ -1,11 +1,10 @@
 """A per-instance epsilon of decisions that may be published.
 
-How sure a decision is says how little it costs. Every outcome has a score t: its chance is G(-t), where G is
-the normal distribution function for Gaussian noise and the logistic one for Gumbel noise. One voter moves the
-score of a candidate by at most ``own``, of others by at most ``other``, and by less where neither vote was or
-is the leader's (``voter_shifts``). An outcome whose score moves by so much costs no more than ``_cell``. So
-the worst that k voters can do is known: they leave the leader for the second, and C_k, the sum of costs at
-scores that are so much smaller, bounds the cost of all votes that differ in k voters. Hence
+How sure a decision is says how little it costs. Every outcome has a score t: its chance is Phi(-t). One voter
+moves the score of a candidate by at most ``own``, of others by at most ``other``, and by less where neither
+vote was or is the leader's (``_SHIFTS``). An outcome whose score moves by so much costs no more than
+``_cell``. So the worst that k voters can do is known: they leave the leader for the second, and C_k, the sum
+of costs at scores that are so much smaller, bounds the cost of all votes that differ in k voters. Hence
 
     S = max over k >= 0 of e^(-beta k) C_k
 
@@ -19,7 +18,7 @@ and the winner by its scores and by the chance that it is asked for, which falls
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,41 +28,45 @@ from ringfence.accounting.conversion import best_zcdp_order, epsilon_from_rdp
 from ringfence.accounting.decisions import (
     DecisionLaw,
     Neighbours,
-    bounded_zcdp,
     checked_at_most,
-    checked_counts,
     checked_law,
+    distinct_votes,
     loss_of_any,
     number_of_queries,
-    voter_shifts,
     zcdp,
 )
 from ringfence.accounting.publication import PublishableEpsilon, noise_for, published, upper_bound
 from ringfence.accounting.sensitivity import filled
 from ringfence.checks import Real
 from ringfence.mechanisms import pieces
-from ringfence.mechanisms.base import Mechanism
-from ringfence.mechanisms.decision import Decision
 from ringfence.mechanisms.sign import StochasticSign
 from ringfence.mechanisms.winner import ConfidentWinner, NoisyWinner
 from ringfence.numerics.normal import log_tail, log_tail_ratio
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 
+# Laws with Gaussian noise, to whose scores a voter does little.
+GaussianLaw = StochasticSign | NoisyWinner | ConfidentWinner
+
 _NODES_PER_VOTER = 128  # of the tables of costs
 _MOST_NODES = 1 << 20
 _SUREST = 30.0  # outcomes with a larger score count as if they had this one
 _OVERFLOW = 700.0  # logarithms beyond are those of numbers that floats do not hold
-_LARGEST = 1e100  # order and costs: products of larger ones overflow
+_LARGEST = 1e100  # zCDP: products of larger ones overflow
 _FARTHEST = 32.0  # sigma: beyond, how a divergence curves is not known
 _COMPUTED = 1e-9  # how far the logarithm of the sum may be off, with the voter and without
 _CERTAIN = 40.0  # threshold_sigma above the threshold, where there is an answer
 _STEEPEST = 1.59  # (alpha - 1) / threshold_sigma up to which a larger count is answered more often
+# How far one voter moves the score of any outcome, and that of one whose own count does not move; then both
+# for outcomes but the leader's, where the leader's count does not move: in units of |move| / sigma.
+_SHIFTS = {
+    "replaced": (1.0, 1 / 2, math.sqrt(3) / 2, math.sqrt(1 / 12)),
+    "added": (1.0, math.sqrt(1 / 2), 1.0, math.sqrt(1 / 6)),
+}
 # Defaults that were fitted to two assemblies (yes or no) and to teachers of CIFAR-10 (winners). With z the
 # zCDP that holds for every dataset, publishing costs z^(3/4) / 50, or 3 z^(3/4) / 100 for winners, and the
 # order is the best one for z^(7/10) / 5; the noise on the logarithm has this deviation.
 _DEVIATION = {True: 0.13, False: 0.19}
-# Whether publishing gains is asked of so many scores, spread evenly from 0 up to here (Phi^-1, log odds).
-_REFERENCE, _SPREAD = 64, {False: 12.0, True: 30.0}
+_REFERENCE, _SPREAD = 64, 12.0  # whether publishing gains is asked of so many scores, from 0 up to here
 
 
 def publishable_decision_epsilon(
@@ -74,16 +77,12 @@ def publishable_decision_epsilon(
     delta: float,
     at_most: int | None = None,
     failure_probability: float = 1e-3,
-    publishing_zcdp: float | None = None,
-    smoothness: float | None = None,
-    order: float | None = None,
 ) -> PublishableEpsilon:
     """The per-instance epsilon of decisions on ``votes``, safe to publish.
 
-    The first arguments are those of ``decision_profile``. Publishing costs ``publishing_zcdp``, by default 2
-    to 6 % of what the decisions cost at most. ``smoothness`` is beta above, and ``order`` alpha. All of them
-    have defaults that depend on public numbers only, and must not be chosen by looking at the votes. Where
-    the public numbers say that publishing gains nothing, it is refused, and costs nothing.
+    The arguments are those of ``decision_profile``. Publishing costs 2 to 6 % of what the decisions cost at
+    most. Where public numbers say that it gains nothing, it is refused, and costs nothing. Winners with
+    Gumbel noise are refused: publish what holds for every dataset.
 
     Guarantee: publishing is ``publishing_zcdp``-zCDP whatever the votes (proved in docs/guarantees.md), and
     its cost is part of the result. The result is too small with probability at most
@@ -98,73 +97,31 @@ def publishable_decision_epsilon(
     """
     delta = checks.probability("delta", delta)
     failure_probability = checks.probability("failure_probability", failure_probability)
-    queries = number_of_queries(checked_law(law), votes)
-    checks.one_of("neighbours", neighbours, ("added", "replaced"))
+    queries = number_of_queries(law, votes)
+    moved = checked_at_most(at_most, neighbours, queries) or queries
     if at_most is not None and neighbours == "replaced":  # a ballot may join queries that it was not in
         raise ValueError(
             f"at_most must be left out where a replaced voter's epsilon is published, got {at_most}"
         )
-    moved = checked_at_most(at_most, neighbours, queries) or queries
-    every = moved * zcdp(law, neighbours)
-    cost = _or_default("publishing_zcdp", publishing_zcdp, publishing_cost(every, binary=_is_binary(law)))
-    beta = _or_default("smoothness", smoothness, _smoothness(law, cost))
-    alpha = _or_default("order", order, _order(every, delta), checks.order)
-    if publishing_zcdp is smoothness is order is None:
-        check_gain(law, moved, neighbours, delta, failure_probability)
-    most = alpha * moved * _winner_zcdp(law, neighbours)
-    total = smooth_cost(_costs(law, votes, neighbours, alpha), moved, beta, most)
-    bound = upper_bound(
-        noise_for(beta + _COMPUTED, cost), math.log(min(1.0, total / most)), failure_probability
-    )
-    whole = moved * _question_cost(law, alpha) + most * math.exp(min(0.0, bound))
-    sums = torch.tensor([min(whole, alpha * every)], dtype=torch.float64)
-    loss = loss_of_any(law, moved, neighbours, orders=[alpha], forward=sums, backward=sums, steps=queries)
+    plan = check_gain(law, moved, neighbours, delta, failure_probability)
+    total = plan.smooth(plan.costs(*_scores_of(plan.law, votes)))
+    noise, share = noise_for(plan.beta + _COMPUTED, plan.cost), min(1.0, total / plan.most)
+    bound = upper_bound(noise, math.log(share), failure_probability)
+    whole = min(plan.question + plan.most * math.exp(min(0.0, bound)), plan.alpha * plan.every)
+    sums = torch.tensor([whole], dtype=torch.float64)
+    known: dict[str, Any] = {"orders": [plan.alpha], "forward": sums, "backward": sums, "steps": queries}
+    loss = loss_of_any(law, moved, neighbours, **known)
     drawn = loss.drawn_securely(2 * queries + 1)  # a confident decision counts as two numbers
-    return published(drawn, delta, failure_probability, cost)
+    return published(drawn, delta, failure_probability, plan.cost)
 
 
 def publishing_cost(every: float, *, binary: bool) -> float:
-    """The default cost of publishing beside decisions that cost ``every`` for any votes, both in zCDP.
+    """The cost of publishing beside decisions that cost ``every`` for any votes, both in zCDP.
 
     >>> publishing_cost(1.0, binary=True), publishing_cost(1.0, binary=False)
     (0.02, 0.03)
     """
     return float((0.02 if binary else 0.03) * every**0.75)
-
-
-def _smoothness(law: DecisionLaw, cost: float) -> float:
-    return _DEVIATION[_is_binary(law)] * math.sqrt(2 * cost)
-
-
-def _order(every: float, delta: float) -> float:
-    return best_zcdp_order(0.2 * every**0.7, delta)
-
-
-def check_gain(
-    law: DecisionLaw, moved: int, neighbours: Neighbours, delta: float, failure_probability: float = 1e-3
-) -> None:
-    """Raises an error where public numbers say that publishing gains nothing.
-
-    That is where the number of decisions whose scores are spread evenly from 0 to 12 (log odds: 30) is, with
-    noise of 0, no smaller than what holds for every dataset. One voter takes part in ``moved`` of them.
-
-    >>> import ringfence as rf
-    >>> check_gain(rf.NoisyWinner(40.0), 640, "replaced", 1e-5)
-    """
-    every = moved * zcdp(law, neighbours)
-    cost, alpha = publishing_cost(every, binary=_is_binary(law)), _order(every, delta)
-    beta, most = _smoothness(law, cost), alpha * moved * _winner_zcdp(law, neighbours)
-    total = smooth_cost(_reference(law, moved, neighbours, alpha), moved, beta, most)
-    margin = -float(torch.special.ndtri(torch.tensor(failure_probability, dtype=torch.float64)))
-    total *= math.exp(min(_OVERFLOW, margin * beta / math.sqrt(2 * cost)))
-    whole = moved * _question_cost(law, alpha) + min(most, total) + alpha * cost
-    found = float(epsilon_from_rdp(torch.tensor([alpha]).double(), torch.tensor([whole]).double(), delta))
-    promise = loss_of_any(law, moved, neighbours).epsilon(delta)
-    if found >= promise:
-        raise ValueError(
-            f"publishing a per-instance epsilon would gain nothing for {moved} decisions of {law!r}: about "
-            f"{found:.3g}, and {promise:.3g} holds for every dataset and may be published as it is"
-        )
 
 
 class Costs(NamedTuple):
@@ -173,6 +130,69 @@ class Costs(NamedTuple):
     at: Callable[[int], Tensor]
     repeats: Tensor  # how many queries there are of each
     voters: int  # with more of them, no bound is larger
+
+
+class Plan:
+    """What public numbers say of publishing beside decisions, in ``moved`` of which one voter takes part.
+
+    ``every`` and ``cost`` are the zCDP of the decisions and of publishing. At the order ``alpha`` no votes
+    cost more than ``question``, whether there are answers, and ``most``, all else.
+    """
+
+    def __init__(self, law: DecisionLaw, moved: int, neighbours: Neighbours, delta: float) -> None:
+        if not isinstance(law := checked_law(law), GaussianLaw):
+            raise ValueError(
+                f"law must have Gaussian noise where a per-instance epsilon is published, got {law!r}: "
+                "publish claim.epsilon, which holds for every dataset"
+            )
+        self.law, self.moved, self.neighbours = law, moved, neighbours
+        self.every, binary = moved * zcdp(law, neighbours), isinstance(law, StochasticSign)
+        if not self.every < _LARGEST:
+            raise ValueError(f"law must have more noise where an epsilon is published, got {law!r}")
+        self.cost = publishing_cost(self.every, binary=binary)
+        self.beta = _DEVIATION[binary] * math.sqrt(2 * self.cost)
+        self.alpha = best_zcdp_order(0.2 * self.every**0.7, delta)
+        self.question = moved * _question_cost(law, self.alpha)
+        self.most = self.alpha * moved * zcdp(_winner(law), neighbours)
+
+    def costs(self, t: Tensor, repeats: Tensor, leading: Tensor) -> Costs:
+        """The costs of decisions with these scores; of a confident winner, without the question."""
+        return _costs(self.law, t, repeats, leading, self.neighbours, self.alpha)
+
+    def smooth(self, costs: Costs) -> float:
+        """The sum that is published, by ``smooth_cost``."""
+        return smooth_cost(costs, self.moved, self.beta, self.most)
+
+
+def check_gain(
+    law: DecisionLaw, moved: int, neighbours: Neighbours, delta: float, failure_probability: float = 1e-3
+) -> Plan:
+    """How to publish; raises an error where public numbers say that publishing gains nothing.
+
+    That is where the number of decisions whose scores are spread evenly from 0 to 12 is, with noise of 0, no
+    smaller than what holds for every dataset. One voter takes part in ``moved`` of them.
+
+    >>> import ringfence as rf
+    >>> round(check_gain(rf.NoisyWinner(40.0), 640, "replaced", 1e-5).alpha, 1)
+    11.5
+    """
+    plan = Plan(law, moved, neighbours, delta)
+    t = (torch.arange(_REFERENCE, dtype=torch.float64) + 0.5) * (_SPREAD / _REFERENCE)
+    top = law.threshold if isinstance(law, ConfidentWinner) else 0.0
+    leading = torch.tensor([[top, -math.inf]], dtype=torch.float64)
+    costs = plan.costs(t.expand(2, -1), torch.full_like(t, moved / _REFERENCE), leading)
+    margin = -float(torch.special.ndtri(torch.tensor(failure_probability, dtype=torch.float64)))
+    total = plan.smooth(costs) * math.exp(min(_OVERFLOW, margin * plan.beta / math.sqrt(2 * plan.cost)))
+    whole = plan.question + min(plan.most, total) + plan.alpha * plan.cost
+    orders, sums = torch.tensor([[plan.alpha], [whole]], dtype=torch.float64)
+    found = float(epsilon_from_rdp(orders, sums, delta))
+    promise = loss_of_any(law, moved, neighbours).epsilon(delta)
+    if found >= promise:
+        raise ValueError(
+            f"publishing a per-instance epsilon would gain nothing for {moved} decisions of {law!r}: about "
+            f"{found:.3g}, and {promise:.3g} holds for every dataset and may be published as it is"
+        )
+    return plan
 
 
 def smooth_cost(costs: Costs, moved: int, beta: float, most: float) -> float:
@@ -202,50 +222,37 @@ def smooth_cost(costs: Costs, moved: int, beta: float, most: float) -> float:
     return best
 
 
-def _costs(law: DecisionLaw, votes: Real, neighbours: Neighbours, alpha: float) -> Costs:
-    """The costs of decisions on these votes; of a confident winner, without the question for an answer."""
-    if isinstance(law, Mechanism):
-        values, repeats = torch.unique(checks.finite("votes", votes).double().reshape(-1), return_counts=True)
-        still = torch.zeros(1, dtype=torch.float64)
-        alone = torch.tensor([[0.0, -math.inf]], dtype=torch.float64)
-        return _of_chances(law, law.pair(values, still)[0].exp(), repeats, neighbours, alpha, alone)
-    counts = checked_counts(votes)
-    rows = counts.reshape(-1, counts.shape[-1]).sort(dim=1, descending=True).values
-    rows, repeats = torch.unique(rows, dim=0, return_counts=True)
-    return _of_chances(law, _winner(law)._log_masses(rows).exp(), repeats, neighbours, alpha, rows[:, :2])
+def _scores_of(law: GaussianLaw, votes: Real) -> tuple[Tensor, Tensor, Tensor]:
+    """The scores of different queries: of all but the likeliest outcome together, then of each of them.
+
+    (scores, queries), how many queries there are of each, and their two largest counts, (queries, 2).
+    """
+    rows, repeats = distinct_votes(law, votes)
+    if isinstance(law, StochasticSign):
+        t = rows.abs().unsqueeze(0) / float(law.sigma) * (1 - ROUNDING)
+        return t.clamp(max=_SUREST), repeats, rows.unsqueeze(1)
+    chances = NoisyWinner(law.sigma)._log_masses(rows).exp().sort(dim=0, descending=True).values[1:]
+    return scores(torch.cat((chances.sum(dim=0, keepdim=True), chances))), repeats, rows[:, :2]
 
 
-def _reference(law: DecisionLaw, moved: int, neighbours: Neighbours, alpha: float) -> Costs:
-    """Costs of decisions between two outcomes with scores that are spread evenly."""
-    logistic = _is_logistic(law)
-    t = (torch.arange(_REFERENCE, dtype=torch.float64) + 0.5) * (_SPREAD[logistic] / _REFERENCE)
-    unlikely = torch.exp(_log_chance(t, logistic))
-    repeats = torch.full_like(t, moved / _REFERENCE)
-    top = law.threshold if isinstance(law, ConfidentWinner) else 0.0
-    leading = torch.tensor([[top, -math.inf]], dtype=torch.float64)
-    return _of_chances(law, torch.stack((1 - unlikely, unlikely)), repeats, neighbours, alpha, leading)
-
-
-def _of_chances(
-    law: DecisionLaw, chances: Tensor, repeats: Tensor, neighbours: Neighbours, alpha: float, leading: Tensor
+def _costs(
+    law: GaussianLaw, t: Tensor, repeats: Tensor, leading: Tensor, neighbours: Neighbours, alpha: float
 ) -> Costs:
-    """Costs of decisions with these chances, (outcomes, queries), and two largest counts, (queries, 2).
+    """Costs of decisions with these scores, and two largest counts, as ``_scores_of`` has them.
 
     Each score is moved down to a node of a table, and a voter counts as one node more than a shift, so that
     two scores that are a shift apart are no farther apart than one voter.
     """
-    shifts = voter_shifts(law, neighbours)
-    spacing = max(shifts[0] / _NODES_PER_VOTER, _SUREST / _MOST_NODES)
+    every = zcdp(_winner(law), neighbours)
+    one, mu = alpha * every, math.sqrt(2 * every)
+    shifts = tuple(mu * share for share in _SHIFTS[neighbours])
+    spacing = _spacing(shifts[0])
     own, other, own_behind, other_behind = (
         math.ceil(shift / spacing * (1 - ROUNDING)) + 1 for shift in shifts
     )
-    ordered = chances.sort(dim=0, descending=True).values
-    rest = ordered[1:].sum(dim=0, keepdim=True)
-    t = scores(torch.cat((rest, ordered[1:])), _is_logistic(law))
     places = (t / spacing).long()
     farthest = int(places.max()) // own + 1
-    one = alpha * _winner_zcdp(law, neighbours)
-    if _is_binary(law):
+    if isinstance(law, StochasticSign):
         table = _sign_table(shifts[0], alpha, spacing).clamp(max=one)
         # a pair of neighbours is seen from both ends, one of which is a voter closer
         return Costs(lambda voters: table[(places[0] - own * (voters + 1)).clamp(min=0)], repeats, farthest)
@@ -254,7 +261,7 @@ def _of_chances(
         farthest = max(int(places.max()) // own_behind + 1, math.ceil(rarest))
     if (alpha - 1) * one > _OVERFLOW:
         return Costs(lambda voters: torch.full_like(t[0], one), repeats, 0)
-    tables = _tables(shifts, alpha, spacing, _is_logistic(law))
+    tables = _tables(shifts, alpha, spacing)
     beside = {"replaced": 1, "added": 0}[neighbours]  # candidates whose counts move with the leader's
     largest = math.expm1((alpha - 1) * one)
     top, lead = leading[:, 0], leading[:, 0] - leading[:, 1]
@@ -287,15 +294,15 @@ def _of_chances(
     return Costs(at, repeats, farthest)
 
 
-def scores(chances: Tensor, logistic: bool) -> Tensor:
-    """t with chance G(-t), rounded down, from 0 to 30.
+def scores(chances: Tensor) -> Tensor:
+    """t with chance Phi(-t), rounded down, from 0 to 30.
 
-    >>> scores(torch.tensor([0.5, 0.02275, 0.0]).double(), logistic=False).round(decimals=3).tolist()
+    >>> scores(torch.tensor([0.5, 0.02275, 0.0]).double()).round(decimals=3).tolist()
     [0.0, 2.0, 30.0]
     """
     p = (chances * (1 + ROUNDING) + UNDERFLOW).clamp(max=0.5)
-    t = torch.log1p(-p) - torch.log(p) if logistic else -torch.special.ndtri(p)
-    return (t - ROUNDING).clamp(0.0, _SUREST)
+    t: Tensor = -torch.special.ndtri(p) - ROUNDING
+    return t.clamp(0.0, _SUREST)
 
 
 def _chance_of_answer(law: ConfidentWinner, top: Tensor, alpha: float) -> Tensor:
@@ -314,9 +321,7 @@ def _chance_of_answer(law: ConfidentWinner, top: Tensor, alpha: float) -> Tensor
 
 
 @lru_cache(maxsize=8)
-def _tables(
-    shifts: tuple[float, float, float, float], alpha: float, spacing: float, logistic: bool
-) -> list[tuple[Tensor, Tensor, Tensor]]:
+def _tables(shifts: tuple[float, ...], alpha: float, spacing: float) -> list[tuple[Tensor, Tensor, Tensor]]:
     """What outcomes add to e^((alpha - 1) D) - 1, where the leader's count moves and where it does not.
 
     Each time it is that of the leader, of any other outcome, and how much more of one whose count moves. At
@@ -324,12 +329,12 @@ def _tables(
     below 1/2 where the score of the others is 0. What others add is convex: a score that falls far adds more
     than two that share the fall.
     """
-    nodes = torch.arange(int(_SUREST / spacing) + 1, dtype=torch.float64) * spacing
+    nodes = _nodes(spacing)
     after = nodes + spacing
     likeliest, others = [], []
     for shift in shifts:
-        others.append(_falling(_cell(nodes, after, shift, alpha, logistic)))
-        likeliest.append(_falling(_cell(-after, -nodes, shift, alpha, logistic)))
+        others.append(_falling(_cell(nodes, after, shift, alpha)))
+        likeliest.append(_falling(_cell(-after, -nodes, shift, alpha)))
         likeliest[-1][0] = others[-1][0] = torch.maximum(likeliest[-1][0], others[-1][0])
     own, other, own_behind, other_behind = others
     return [
@@ -355,29 +360,21 @@ def _falling(values: Tensor) -> Tensor:
     return values.flip(0).cummax(0).values.flip(0)
 
 
-def _cell(most: Tensor, ratio: Tensor, shift: float, alpha: float, logistic: bool) -> Tensor:
+def _cell(most: Tensor, ratio: Tensor, shift: float, alpha: float) -> Tensor:
     """An upper bound of what an outcome adds to e^((alpha - 1) D) - 1, from either end of a pair.
 
-    Its chance is at most G(-most), and its score moves by at most ``shift`` from one that is at most
-    ``ratio``: log G is concave, so that the logarithm of its chance then moves most. Where the score moves so
-    far that this is not known to fall, the bound is infinite.
+    Its chance is at most Phi(-most), and its score moves by at most ``shift`` from one that is at most
+    ``ratio``: log Phi is concave, so that the logarithm of its chance then moves most. Where the score moves
+    so far that this is not known to fall, the bound is infinite.
     """
     if alpha * shift > 0.5 * _SUREST:
         return torch.full_like(most, math.inf)
     order = torch.tensor(alpha, dtype=torch.float64)
     terms = []
     for move in (shift, -shift):
-        if logistic:
-            rho = torch.log1p(math.expm1(move) * torch.sigmoid(ratio))
-        else:
-            rho = log_tail_ratio(ratio, torch.full_like(ratio, move))
+        rho = log_tail_ratio(ratio, torch.full_like(ratio, move))
         terms += [pieces.log_excess(rho, order) - rho, pieces.log_excess(-rho, order)]
-    return torch.exp(torch.stack(terms).amax(dim=0) + _log_chance(most, logistic)) * (1 + ROUNDING)
-
-
-def _log_chance(t: Tensor, logistic: bool) -> Tensor:
-    """log G(-t), the inverse of ``scores``."""
-    return torch.nn.functional.logsigmoid(-t) if logistic else log_tail(t)
+    return torch.exp(torch.stack(terms).amax(dim=0) + log_tail(most)) * (1 + ROUNDING)
 
 
 @lru_cache(maxsize=8)
@@ -389,49 +386,34 @@ def _sign_table(mu: float, alpha: float, spacing: float) -> Tensor:
     two nodes, D is at most the larger of its two values over 1 - K h^2 / 6 (docs/curvature.md), and beyond
     the last one no more than ``_tables`` say.
     """
-    nodes = torch.arange(int(_SUREST / spacing) + 1, dtype=torch.float64) * spacing
+    nodes = _nodes(spacing)
     if mu > _FARTHEST:
         return torch.full_like(nodes, math.inf)
     law, order = StochasticSign(1.0), torch.tensor(alpha, dtype=torch.float64)
     values = torch.maximum(*(law.renyi_divergence(nodes, move, order) for move in (mu, -mu)))
     curved = 1 - (4 + max(0.0, 2 - alpha) * mu * mu / 4) * spacing * spacing / 6
-    likeliest, other, _ = _tables((mu,) * 4, alpha, spacing, logistic=False)[0]
-    beyond = torch.log1p(likeliest[-1:] + other[-1:]) / (alpha - 1)
+    last, after = nodes[-1:], nodes[-1:] + spacing
+    beyond = torch.log1p(_cell(-after, -last, mu, alpha) + _cell(last, after, mu, alpha)) / (alpha - 1)
     between = torch.maximum(values, torch.cat((values[1:], beyond))) / curved
     return _falling(between) * (1 + ROUNDING) + UNDERFLOW
 
 
-def _question_cost(law: DecisionLaw, alpha: float) -> float:
+def _spacing(shift: float) -> float:
+    return max(shift / _NODES_PER_VOTER, _SUREST / _MOST_NODES)
+
+
+def _nodes(spacing: float) -> Tensor:
+    return torch.arange(int(_SUREST / spacing) + 1, dtype=torch.float64) * spacing
+
+
+def _question_cost(law: GaussianLaw, alpha: float) -> float:
     """The largest D_alpha, over all votes, of the question whether there is an answer; 0 if not asked."""
     if not isinstance(law, ConfidentWinner):
         return 0.0
     mu = 1 / law.threshold_sigma
-    spacing = max(mu / _NODES_PER_VOTER, _SUREST / _MOST_NODES)
-    return min(float(_sign_table(mu, alpha, spacing)[0]), 0.5 * alpha * mu * mu)
+    return min(float(_sign_table(mu, alpha, _spacing(mu))[0]), 0.5 * alpha * mu * mu)
 
 
-def _winner_zcdp(law: DecisionLaw, neighbours: Neighbours) -> float:
-    """D / alpha of one decision over all votes, without the question for an answer."""
-    return bounded_zcdp(law if isinstance(law, Mechanism) else _winner(law), neighbours)
-
-
-def _winner(law: Decision) -> Decision:
-    """The law of the winner where there is an answer."""
-    return NoisyWinner(law.sigma) if isinstance(law, ConfidentWinner) else law
-
-
-def _is_binary(law: DecisionLaw) -> bool:
-    return isinstance(law, Mechanism) and len(law.support.atoms) == 2
-
-
-def _is_logistic(law: DecisionLaw) -> bool:
-    return not isinstance(law, Mechanism) and law.logistic
-
-
-def _or_default(
-    name: str, value: float | None, default: float, check: Callable[[str, object], Tensor] = checks.positive
-) -> float:
-    number = default if value is None else checks.number(name, value, check)
-    if number > _LARGEST:
-        raise ValueError(f"{name} must be at most {_LARGEST:g}, got {number!r}")
-    return number
+def _winner(law: GaussianLaw) -> StochasticSign | NoisyWinner:
+    """The law of the decision where there is an answer."""
+    return law if isinstance(law, StochasticSign) else NoisyWinner(law.sigma)

@@ -6,8 +6,7 @@ worst of these moves counts, and the queries are composed.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -15,7 +14,7 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, delta_from_rdp, gaussian_delta
 from ringfence.accounting.guarantee import ADDED_OR_REMOVED, REPLACED
-from ringfence.accounting.induction import atoms_delta
+from ringfence.accounting.induction import Others, Pairs, atoms_delta
 from ringfence.accounting.per_instance import PerInstanceRdp
 from ringfence.accounting.privacy_loss import Accountant, PrivacyLoss, as_given
 from ringfence.accounting.profile import PrivacyProfile
@@ -24,6 +23,7 @@ from ringfence.checks import Real
 from ringfence.mechanisms import pieces
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.decision import Decision
+from ringfence.mechanisms.sign import StochasticSign
 from ringfence.numerics.blocks import at_once
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 
@@ -31,7 +31,7 @@ from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 Neighbours = Literal["replaced", "added"]
 
 # Laws of decisions: of a row of counts per query, or of one surplus (yes minus no) per question.
-DecisionLaw = Decision | Mechanism
+DecisionLaw = Decision | StochasticSign
 
 _FARTHEST = {"replaced": 2.0, "added": 1.0}  # that one voter moves a surplus
 _MOVES = {"replaced": torch.tensor([1.0, -1.0]), "added": torch.tensor([1.0])}  # of the counts that move
@@ -39,50 +39,12 @@ _NUMBERS = 1 << 22  # of pairs that are held at once
 _FEW = 2  # as many moves are evaluated to full relative accuracy
 _LOST = 1e-12  # of (alpha - 1) D per query, charged where there are more
 _STEEP = 600.0  # logarithms up to here are those of numbers that floats hold
-_STRETCHES = 6  # of how many queries of a bounded ballot change their vote
 _MANY = 12  # with more different counts, moves between candidates who are behind are bounded first
-
-
-class Others(NamedTuple):
-    """Moves between candidates who are behind the runner-up, which ``Pairs`` leave out, and what bounds them.
-
-    Candidates have numbers from 1 on; 0 is nobody. A voter is ``taken`` from one and ``given`` to another one
-    by the moves that are there, (queries, moves). ``second`` is the first candidate behind the largest count,
-    ``alike`` the first one with the same count as each, and ``left_out`` has the moves that are not there,
-    (queries, taken, given).
-    """
-
-    taken: Tensor
-    given: Tensor
-    second: Tensor
-    alike: Tensor
-    left_out: Tensor
-
-    def stand_in(self) -> Tensor:
-        """The moves to or from the second candidate that stand for those left out, (moves, queries)."""
-        behind = self.left_out.any(dim=2) | self.left_out.any(dim=1)
-        second = self.second.unsqueeze(1)
-        from_second = (self.taken == second) & behind.gather(1, self.given)
-        to_second = (self.given == second) & behind.gather(1, self.taken)
-        return (from_second | to_second).T
-
-
-class Pairs(NamedTuple):
-    """Decisions and their moves: log masses and log ratios, (outcomes, moves, queries).
-
-    Queries with the same votes, in whatever order, stand here once; ``repeats`` says how many there are.
-    ``others`` are moves that are left out, if any.
-    """
-
-    log_p: Tensor
-    rho: Tensor
-    repeats: Tensor
-    others: Others | None = None
 
 
 def _law_from_state(state: Any) -> DecisionLaw:
     saved = checks.mapping("law", state)
-    return (Mechanism if "parameters" in saved else Decision).from_state_dict(saved)
+    return checked_law((Mechanism if "parameters" in saved else Decision).from_state_dict(saved))
 
 
 class DecisionAccountant(Accountant):
@@ -179,34 +141,31 @@ def profile_and_rdp(
     law: DecisionLaw, votes: Real, neighbours: Neighbours, at_most: int | None
 ) -> tuple[PrivacyProfile, PerInstanceRdp]:
     """``decision_profile`` and the Rényi divergences in it, which are those of ``decision_rdp``."""
-    queries = number_of_queries(checked_law(law), votes)
-    at_most = checked_at_most(at_most, neighbours, queries)
     every = list(pairs(law, votes, neighbours))
-    rdp = _rdp(law, votes, every, checked_orders(DEFAULT_ORDERS), neighbours, at_most)
-    return profile_of_pairs(law, every, rdp, neighbours, at_most, queries), rdp
+    at_most = checked_at_most(at_most, neighbours, sum(int(part.repeats.sum()) for part in every))
+    rdp = decision_rdp(law, votes, neighbours=neighbours, at_most=at_most, every=every)
+    return profile_of_pairs(law, every, rdp, neighbours, at_most), rdp
 
 
 def profile_of_pairs(
-    law: DecisionLaw,
-    every: list[Pairs],
-    rdp: PerInstanceRdp,
-    neighbours: Neighbours,
-    at_most: int | None,
-    queries: int,
+    law: DecisionLaw, every: Sequence[Pairs], rdp: PerInstanceRdp, neighbours: Neighbours, at_most: int | None
 ) -> PrivacyProfile:
-    """Tight (epsilon, delta) of pairs, which are used up; none may cost more than the law does."""
+    """Tight (epsilon, delta) of pairs, none of which costs more than the law does."""
+    queries = sum(int(part.repeats.sum()) for part in every)
     mu = math.sqrt(2 * zcdp(law, neighbours, at_most) * (at_most or queries))
     proofs: dict[str, Callable[[float], float]] = {
         "Gaussian": lambda epsilon: gaussian_delta(mu, epsilon),
         "Rényi": delta_from_rdp(rdp.orders, rdp.worst),
     }
-    together, stand_in = joined(every)
-    every.clear()  # which is large
-    moved = 2 * at_most if at_most is not None and neighbours == "replaced" else at_most  # left, and joined
-    if tight := atoms_delta(*together[:3], moved, stand_in):
-        left_out = queries * together.rho.shape[0] * UNDERFLOW
+    if tight := atoms_delta(every, _charged(neighbours, at_most)):
+        left_out = queries * every[0].rho.shape[0] * UNDERFLOW
         proofs["backward induction"] = lambda epsilon: left_out + tight(epsilon)
     return PrivacyProfile(proofs)
+
+
+def _charged(neighbours: Neighbours, at_most: int | None) -> int | None:
+    """The queries that one voter moves: a bounded ballot that is replaced may leave some and join others."""
+    return 2 * at_most if at_most is not None and neighbours == "replaced" else at_most
 
 
 def decision_rdp(
@@ -216,12 +175,14 @@ def decision_rdp(
     neighbours: Neighbours,
     at_most: int | None = None,
     orders: Sequence[float] | Tensor = DEFAULT_ORDERS,
+    every: Iterable[Pairs] | None = None,
 ) -> PerInstanceRdp:
     """Rényi divergences between the decisions on these votes and on those of any neighbour.
 
     ``votes`` are counts of voters, one row per query, for a winner, and surpluses for the sign. For each
     query and order it takes the worst of all moves of one voter, and sums over the queries, or over the
-    ``at_most`` dearest ones: no voter, however they vote, costs more.
+    ``at_most`` dearest ones: no voter, however they vote, costs more. ``every`` has the ``pairs``, where they
+    are known.
 
     Guarantee: upper bounds in both directions. They are exact up to a relative 1e-11 and, for winners, an
     absolute 1e-12 / (alpha - 1) per query, and never above what holds for all votes.
@@ -232,32 +193,14 @@ def decision_rdp(
     >>> [round(float(value), 5) for value in rdp.worst], 32 * 2 / 40**2  # the Gaussian's, of two queries
     ([0.00081, 0.01356], 0.04)
     """
-    number_of_queries(checked_law(law), votes)
-    every = pairs(law, votes, neighbours)
-    return _rdp(law, votes, every, checked_orders(orders), neighbours, checked_at_most(at_most, neighbours))
-
-
-def _rdp(
-    law: DecisionLaw,
-    votes: Real,
-    every: Iterable[Pairs],
-    orders: Tensor,
-    neighbours: Neighbours,
-    at_most: int | None,
-) -> PerInstanceRdp:
-    """``decision_rdp``, where ``every`` has all moves of these neighbours.
-
-    A ballot that is replaced and bounded changes its vote at k queries, and leaves or joins 2 (at_most - k)
-    others, for some k. Whatever it is, the dearest queries of either kind cost at least as much.
-    """
+    every, orders = pairs(law, votes, neighbours) if every is None else every, checked_orders(orders)
+    at_most = checked_at_most(at_most, neighbours)
     if neighbours != "replaced" or at_most is None:
         return rdp_of_pairs(every, orders, bounded_zcdp(law, neighbours), at_most)
-    changed = _costs_of_pairs(every, orders, bounded_zcdp(law, "replaced"))
-    moved = _costs_of_pairs(pairs(law, votes, "added"), orders, bounded_zcdp(law, "added"))
-    worst, knots = filled(*moved, 2.0 * at_most), torch.linspace(0, at_most, min(at_most, _STRETCHES) + 1)
-    for less, more in pairwise(knots.long().unique().tolist()):
-        both = filled(*changed, float(more)) + filled(*moved, 2.0 * (at_most - less - 1))
-        worst = torch.maximum(worst, both)
+    # a ballot changes its vote at k queries and leaves or joins 2 (at_most - k) others: a change counts twice
+    changed, twice = _costs_of_pairs(every, orders, bounded_zcdp(law, "replaced"))
+    moved, once = _costs_of_pairs(pairs(law, votes, "added"), orders, bounded_zcdp(law, "added"))
+    worst = filled(torch.cat((changed / 2, moved), dim=2), torch.cat((2 * twice, once)), 2.0 * at_most)
     most = at_most * bounded_zcdp(law, neighbours, at_most) * orders
     return PerInstanceRdp(orders, *torch.minimum(worst, most))
 
@@ -281,7 +224,7 @@ def zcdp(law: DecisionLaw, neighbours: Neighbours, at_most: int | None = None) -
 
     def cost(change: Neighbours) -> float:
         if isinstance(law, Decision):
-            return law.gaussian_zcdp(_MOVES[change])
+            return law.zcdp(_MOVES[change])
         mu = _FARTHEST[change] / float(law.sigma)
         return 0.5 * mu * mu  # which is infinite where a power raises an error
 
@@ -295,24 +238,12 @@ def bounded_zcdp(law: DecisionLaw, neighbours: Neighbours, at_most: int | None =
     >>> [round(of(rf.GumbelWinner(10.0), "replaced"), 5) for of in (bounded_zcdp, zcdp)]
     [0.005, 0.00785]
     """
-    most = zcdp(law, neighbours, at_most)
-    if not isinstance(law, Decision):
-        return most
-    own = _of_a_ballot(lambda change: law.zcdp(_MOVES[change]), neighbours, at_most)
-    return min(most, own * (1 + 1e-12))
+    own = _of_a_ballot(lambda change: _loss_range(law, change) ** 2 / 8, neighbours, at_most)
+    return min(zcdp(law, neighbours, at_most), own * (1 + 1e-12))
 
 
-def voter_shifts(law: DecisionLaw, neighbours: Neighbours) -> tuple[float, float, float, float]:
-    """How far one voter changes the score of an outcome, as ``Decision.score_shifts`` has it.
-
-    >>> import ringfence as rf
-    >>> voter_shifts(rf.GumbelWinner(8.0), "added"), voter_shifts(rf.StochasticSign(8.0), "added")
-    ((0.125, 0.125, 0.125, 0.0625), (0.125, 0.125, 0.125, 0.125))
-    """
-    if isinstance(law, Decision):
-        return law.score_shifts(_MOVES[neighbours])
-    own = _FARTHEST[neighbours] / float(law.sigma)
-    return own, own, own, own
+def _loss_range(law: DecisionLaw, neighbours: Neighbours) -> float:
+    return law.loss_range(_MOVES[neighbours]) if isinstance(law, Decision) else math.inf
 
 
 def loss_of_any(
@@ -328,8 +259,8 @@ def loss_of_any(
     >>> [round(loss_of_any(law, 7, "replaced").epsilon(1e-6), 3) for law in laws]
     [1.642, 1.075]
     """
-    eta = law.loss_range(_MOVES[neighbours]) if isinstance(law, Decision) else math.inf
-    moved = 2 * queries if neighbours == "replaced" and at_most is not None else queries  # left, and joined
+    eta = _loss_range(law, neighbours)
+    moved = _charged(neighbours, None if at_most is None else queries) or queries
     return PrivacyLoss.of_zcdp(
         queries * zcdp(law, neighbours, at_most),
         queries * bounded_zcdp(law, neighbours, at_most),
@@ -403,26 +334,19 @@ def _bound(
     """An upper bound of the log moments of the moves that are left out, from other moves: (queries,).
 
     The excess of an outcome is F = p^alpha q^(1 - alpha) - alpha p + (alpha - 1) q, and a moment is 1 more
-    than the sum of F. With t the second candidate, a move from i to j has at most A_i + B_j of it
-    (docs/guarantees.md): A_i is that of i to t outside t, and of t where i loses a voter; B_j is that of t to
-    j outside t, and of t where j gains one. All is divided by the largest moment known, lest it overflows.
+    than the sum of F. With t the second candidate, a move from i to j has at most A_i + B_j + T of it
+    (docs/guarantees.md): A_i is that of i to t outside t, B_j that of t to j outside t, and T that of t where
+    i loses a voter or j gains one, and nothing else happens. All is divided by the largest moment known, lest
+    it overflows.
     """
-    candidate = (others.second - 1).expand(1, rho.shape[1], -1)
-    mass, ratio = (part.gather(0, candidate)[0] for part in (log_p, rho))
+    second = others.second.expand(1, rho.shape[1], -1)
+    mass, ratio = (part.gather(0, second)[0] for part in (log_p, rho))
     unit = torch.exp(-best)
     own = torch.exp(mass + (order - 1) * ratio - best)
     own = (own + unit * ((order - 1) * torch.exp(mass - ratio) - order * torch.exp(mass))).clamp(min=0)
     outside = (torch.exp(moments - best) - unit - own).clamp(min=0)
-    second = others.second.unsqueeze(1)
-
-    def of_candidates(place: Tensor, other: Tensor) -> Tensor:
-        cost = torch.where(other == second, outside.T, own.T.where(other == 0, 0.0))
-        return torch.zeros_like(others.alike, dtype=cost.dtype).scatter_add(1, place, cost)
-
-    taken = of_candidates(others.taken, others.given).gather(1, others.alike).unsqueeze(2)
-    given = of_candidates(others.given, others.taken).gather(1, others.alike).unsqueeze(1)
-    dearest = (taken + given).where(others.left_out, 0.0).flatten(1).amax(dim=1)
-    return (best + torch.log(unit + dearest)).clamp(min=0)
+    each = (outside, others.to_second), (outside, others.from_second), (own, others.alone)
+    return best + torch.log(unit + sum(cost.where(move, 0.0).amax(dim=0) for cost, move in each))
 
 
 def pairs(law: DecisionLaw, votes: Real, neighbours: Neighbours) -> Iterator[Pairs]:
@@ -435,23 +359,25 @@ def pairs(law: DecisionLaw, votes: Real, neighbours: Neighbours) -> Iterator[Pai
     Guarantee: no move of one voter is missing. A voter can be taken only from a candidate who has one, which
     the counts at hand tell. Candidates with equal counts share their moves, because the laws do not know
     candidates by name. A surplus moves by at most 1 ("added") or 2 ("replaced"), and the farthest moves
-    dominate the shorter ones (monotone likelihood ratios).
+    dominate the shorter ones (monotone likelihood ratios). Where moves between candidates who are behind are
+    left out, ``Others`` bound them.
 
     >>> import ringfence as rf
     >>> [part.rho.shape for part in pairs(rf.NoisyWinner(2.0), [[5, 0, 0], [0, 5, 0]], "replaced")]
     [torch.Size([3, 4, 1])]
     """
     checks.one_of("neighbours", neighbours, _FARTHEST)
+    rows, repeats = distinct_votes(law, votes)
     if isinstance(law, Mechanism):
-        yield from _of_surpluses(law, checks.finite("votes", votes).double(), _FARTHEST[neighbours])
+        farthest = torch.tensor([[1.0], [-1.0]], dtype=torch.float64) * _FARTHEST[neighbours]
+        size = at_once(_NUMBERS, each=2 * law.values_per_coordinate())
+        for some, times in zip(rows.split(size), repeats.split(size), strict=True):
+            yield Pairs(*law.pair(some, farthest), times)
         return
-    counts = checked_counts(votes)
-    rows = counts.reshape(-1, counts.shape[-1]).sort(dim=1, descending=True).values
-    rows, repeats = torch.unique(rows, dim=0, return_counts=True)
     different = 1 + (rows.diff(dim=1) != 0).sum(dim=1)
     most = int(different.max())
-    many = law.log_concave_noise and neighbours == "replaced" and most > _MANY
-    size = at_once(_NUMBERS, each=8 * counts.shape[-1] * (8 * most if many else most * (most + 3)))
+    many = neighbours == "replaced" and most > _MANY
+    size = at_once(_NUMBERS, each=8 * rows.shape[-1] * (8 * most if many else most * (most + 3)))
     if len(rows) > size:  # queries with similar numbers of moves stand together
         order = different.argsort(stable=True)
         rows, repeats = rows[order], repeats[order]
@@ -463,21 +389,38 @@ def pairs(law: DecisionLaw, votes: Real, neighbours: Neighbours) -> Iterator[Pai
             yield Pairs(log_p.mT, rho.mT, times)
 
 
+def distinct_votes(law: DecisionLaw, votes: Real) -> tuple[Tensor, Tensor]:
+    """The different surpluses, or rows of counts in falling order, and how many queries have each.
+
+    >>> import ringfence as rf
+    >>> [part.tolist() for part in distinct_votes(rf.NoisyWinner(1.0), [[3, 1], [2, 2], [1, 3]])]
+    [[[2.0, 2.0], [3.0, 1.0]], [1, 2]]
+    """
+    if isinstance(checked_law(law), Mechanism):
+        rows = checks.finite("votes", votes).double().cpu().reshape(-1)
+    else:
+        counts = checked_counts(votes)
+        rows = counts.reshape(-1, max(1, counts.shape[-1])).sort(dim=1, descending=True).values
+    if not rows.numel():
+        raise ValueError("votes must hold at least one query, got none")
+    rows, repeats = torch.unique(rows, dim=0, return_counts=True)
+    return rows, repeats
+
+
 def _without_others(law: Decision, counts: Tensor, repeats: Tensor) -> Pairs:
     """Pairs of all moves but those between two candidates behind the second; counts descend."""
     moves = _allowed(counts, "replaced")
     queries, numbers = moves.shape[:2]
-    second = (1 + (counts == counts[:, :1]).sum(dim=1)).clamp(max=numbers - 1)
-    kept = torch.zeros_like(moves[:, 0]).scatter(1, second.unsqueeze(1), True)
-    kept[:, :2] = True  # nobody, and the largest
-    examined = moves & (kept.unsqueeze(1) | kept.unsqueeze(2))
-    starts = torch.nn.functional.pad(counts.diff(dim=1) != 0, (2, 0), value=True)
-    alike = torch.arange(numbers).expand(queries, -1).where(starts, 0).cummax(dim=1).values
-    places = _listed(examined)
+    second = (1 + (counts == counts[:, :1]).sum(dim=1)).clamp(max=numbers - 1).unsqueeze(1)
+    known = torch.zeros(queries, numbers, dtype=torch.bool).scatter(1, second, True)
+    known[:, :2] = True  # nobody, and the largest
+    places = _listed(moves & (known.unsqueeze(1) | known.unsqueeze(2)))
     log_p, rho = law.pair(counts.unsqueeze(1), _vectors(places, numbers - 1))
     taken, given = places // numbers, places % numbers
-    others = Others(taken, given, second, alike, moves & ~examined)
-    return Pairs(log_p.mT, rho.mT, repeats, others)
+    loses, gains = (~known.gather(1, place) for place in (taken, given))
+    alone = (loses & (given == 0)) | (gains & (taken == 0))
+    masks = loses & (given == second), gains & (taken == second), alone
+    return Pairs(log_p.mT, rho.mT, repeats, Others(second.T - 1, *(mask.T for mask in masks)))
 
 
 def moves_of(counts: Tensor, neighbours: Neighbours) -> Tensor:
@@ -523,43 +466,6 @@ def _vectors(places: Tensor, candidates: int) -> Tensor:
     return unit[places % (candidates + 1)] - unit[places // (candidates + 1)]
 
 
-def _of_surpluses(law: Mechanism, surpluses: Tensor, farthest: float) -> Iterator[Pairs]:
-    if any(value.numel() != 1 for value in law.parameters().values()):
-        raise ValueError(f"law must have single numbers for parameters, got {law!r}")
-    values, repeats = torch.unique(surpluses.cpu().reshape(-1), return_counts=True)
-    size = at_once(_NUMBERS, each=2 * law.values_per_coordinate())
-    for some, many in zip(values.split(size), repeats.split(size), strict=True):
-        log_p, rho = law.pair(some, torch.tensor([[farthest], [-farthest]], dtype=torch.float64))
-        yield Pairs(log_p, rho, many)
-
-
-def joined(every: list[Pairs]) -> tuple[Pairs, Tensor]:
-    """All queries side by side, and which moves stand for those that are left out, (moves, queries).
-
-    Where some queries have fewer moves, moves that change nothing are added.
-
-    >>> import ringfence as rf
-    >>> parts = [next(pairs(rf.NoisyWinner(2.0), row, "added")) for row in ([[5, 0]], [[5, 3], [6, 3]])]
-    >>> [part.rho.shape[1] for part in parts], joined(parts)[0].rho.shape
-    ([3, 4], torch.Size([2, 4, 3]))
-    """
-    moves = max(part.rho.shape[1] for part in every)
-
-    def padded(part: Tensor, filler: Tensor) -> Tensor:
-        return torch.cat((part, filler.expand(*part.shape[:-2], moves - part.shape[-2], -1)), dim=-2)
-
-    stand_in = [
-        torch.zeros_like(part.rho[0], dtype=torch.bool) if part.others is None else part.others.stand_in()
-        for part in every
-    ]
-    together = Pairs(
-        torch.cat([padded(part.log_p.expand_as(part.rho), part.log_p[:, :1]) for part in every], dim=2),
-        torch.cat([padded(part.rho, torch.zeros_like(part.rho[:, :1])) for part in every], dim=2),
-        torch.cat([part.repeats for part in every]),
-    )
-    return together, torch.cat([padded(own, torch.zeros_like(own[:1])) for own in stand_in], dim=1)
-
-
 def checked_law(law: object) -> DecisionLaw:
     """The law, if it is one of decisions.
 
@@ -567,7 +473,9 @@ def checked_law(law: object) -> DecisionLaw:
     Traceback (most recent call last):
     TypeError: law must be a law of decisions, such as NoisyWinner or StochasticSign, got 1.0
     """
-    if isinstance(law, Decision) or (isinstance(law, Mechanism) and law.atoms_alone):
+    if isinstance(law, StochasticSign) and law.sigma.numel() != 1:
+        raise ValueError(f"law must have single numbers for parameters, got {law!r}")
+    if isinstance(law, Decision | StochasticSign):
         return law
     raise TypeError(f"law must be a law of decisions, such as NoisyWinner or StochasticSign, got {law!r}")
 
@@ -594,14 +502,7 @@ def number_of_queries(law: DecisionLaw, votes: Real) -> int:
     >>> number_of_queries(rf.NoisyWinner(1.0), [[3, 1], [2, 2]])
     2
     """
-    if isinstance(law, Mechanism):
-        count = checks.finite("votes", votes).double().numel()
-    else:
-        counts = checked_counts(votes)
-        count = counts.shape[:-1].numel() if counts.numel() else 0
-    if not count:
-        raise ValueError("votes must hold at least one query, got none")
-    return count
+    return int(distinct_votes(law, votes)[1].sum())
 
 
 def checked_counts(votes: Real) -> Tensor:

@@ -23,7 +23,6 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -38,7 +37,6 @@ from ringfence.numerics.rounding import ROUNDING
 
 Array = NDArray[np.float64]
 Places = NDArray[np.int64]  # points of a grid
-Ranges = tuple[tuple[float, int], ...]  # lengths of intervals that hold losses, and how many releases
 Dominating = tuple[tuple[str, float, int], ...]  # names of pairs of laws, their parameter, how many releases
 
 _FINE = 1e-3  # what the grid may add to the variance of the losses, as a share of it
@@ -259,40 +257,6 @@ def _work(releases: Iterable[tuple[Sequence[Loss], int]], grid: Grid) -> float:
     return places * (2.0 * grid.reach + 1)
 
 
-@lru_cache(maxsize=64)
-def range_curve(ranges: Ranges) -> tuple[Array, Array] | None:
-    """Many (epsilon, delta), epsilon from 0 on, of releases whose losses lie in intervals of known lengths.
-
-    ``ranges`` are lengths eta and how many releases have each. Where the interval of a release lies may
-    depend on what was released before. None where lengths differ, since their order would matter, where it
-    would take long, and where floats do not hold it.
-
-    Guarantee: upper bounds. Losses in [t - eta, t] are dominated by a pair of coins with the losses t and
-    t - eta. V is held by its chords in u = e^-x on a grid of which eta is a multiple. While t moves within a
-    cell of the grid, the expectation of these chords is a concave function of s = e^-t, whose maximum is
-    known: at every point of the grid it is taken over all t (docs/guarantees.md).
-
-    >>> epsilons, deltas = range_curve(((1.0, 1),))
-    >>> exact = (math.exp(0.5) - 1) ** 2 / math.expm1(1.0)  # at epsilon 0
-    >>> float(epsilons[0]), round(float(deltas[0]) / exact, 3)
-    (0.0, 1.0)
-    """
-    (eta, count), *others = ranges
-    if others or eta < _LEAST_RANGE or eta * count > _LARGEST_LOSS:
-        return None
-    variance = count * eta**2 / 4
-    farthest = min(count, (variance + _DEVIATIONS * math.sqrt(variance)) / eta)  # in units of eta
-    points = min(_MOST_PER_RANGE, int(math.sqrt(_MOST_RANGE_WORK / (count * farthest))))
-    if points < _LEAST_PER_RANGE:
-        return None
-    grid = Grid(eta / points, math.ceil(farthest * points))
-    values = grid.last_values()
-    for _ in range(count):
-        values = _worst_coins(grid.padded(values[None], points)[0], points, grid.step)
-    epsilons: Array = grid.step * np.arange(grid.reach + 1, dtype=np.float64)
-    return epsilons, values[grid.reach :: -1] * (1 + ROUNDING * (1 + count))
-
-
 def _worst_coins(values: Array, width: int, step: float) -> Array:
     """max over t of E V(x + L), L a coin with the losses t and t - width * step.
 
@@ -317,12 +281,37 @@ def _worst_coins(values: Array, width: int, step: float) -> Array:
     return worst
 
 
+def _range_curve(eta: float, count: int) -> tuple[Array, Array] | None:
+    """``dominated_curve`` of releases whose losses lie in intervals of one known length.
+
+    Where the interval of a release lies may depend on what was released before. Losses in [t - eta, t] are
+    dominated by a pair of coins with the losses t and t - eta. V is held by its chords in u = e^-x on a grid
+    of which eta is a multiple. While t moves within a cell of the grid, the expectation of these chords is a
+    concave function of s = e^-t, whose maximum is known: at every point of the grid it is taken over all t
+    (docs/guarantees.md).
+    """
+    if eta < _LEAST_RANGE or eta * count > _LARGEST_LOSS:
+        return None
+    variance = count * eta**2 / 4
+    farthest = min(count, (variance + _DEVIATIONS * math.sqrt(variance)) / eta)  # in units of eta
+    points = min(_MOST_PER_RANGE, int(math.sqrt(_MOST_RANGE_WORK / (count * farthest))))
+    if points < _LEAST_PER_RANGE:
+        return None
+    grid = Grid(eta / points, math.ceil(farthest * points))
+    values = grid.last_values()
+    for _ in range(count):
+        values = _worst_coins(grid.padded(values[None], points)[0], points, grid.step)
+    epsilons: Array = grid.step * np.arange(grid.reach + 1, dtype=np.float64)
+    return epsilons, values[grid.reach :: -1] * (1 + ROUNDING * (1 + count))
+
+
 @lru_cache(maxsize=64)
 def dominated_curve(pairs: Dominating) -> tuple[Array, Array] | None:
     """Many (epsilon, delta), epsilon from 0 on, of releases that these pairs of laws dominate.
 
-    A pair is "range" (``range_curve``), "pure" for epsilon-differential privacy, or "gaussian" for mu-GDP.
-    None where ranges come with others, where it would take long, and where floats do not hold it.
+    A pair is "range" for losses in an interval of that length, "pure" for epsilon-differential privacy, or
+    "gaussian" for mu-GDP. None where ranges come with others or differ, since their order would matter, where
+    it would take long, and where floats do not hold it.
 
     Guarantee: upper bounds. Randomised response, whose losses are epsilon and -epsilon, dominates every
     epsilon-differentially private release (Kairouz, Oh and Viswanath 2015), and pairs that do not depend on
@@ -333,10 +322,8 @@ def dominated_curve(pairs: Dominating) -> tuple[Array, Array] | None:
     >>> epsilons.tolist(), round(float(deltas[0]) / exact, 9), float(deltas[2])
     ([0.0, 1.0, 2.0], 1.0, 0.0)
     """
-    if all(name == "range" for name, _, _ in pairs):
-        return range_curve(tuple((size, count) for _, size, count in pairs))
     if any(name == "range" for name, _, _ in pairs):
-        return None
+        return _range_curve(*pairs[0][1:]) if len(pairs) == 1 else None
     pure = [(size, count) for name, size, count in pairs if name == "pure"]
     mu = math.sqrt(math.fsum(count * size * size for name, size, count in pairs if name == "gaussian"))
     variance = math.fsum(count * size * size for size, count in pure) + mu * mu
@@ -414,50 +401,82 @@ def _added_up(pairs: Dominating) -> float:
     return math.fsum(losses) * (1 + ROUNDING)
 
 
-def atoms_delta(
-    log_p: Tensor, rho: Tensor, counts: Tensor, at_most: int | None = None, stand_in: Tensor | None = None
-) -> Callable[[float], float] | None:
-    """An upper bound of delta(epsilon) of releases with finitely many outcomes, in both directions.
+class Others(NamedTuple):
+    """Moves of a voter between candidates behind the second, which ``Pairs`` leave out, and what bounds them.
 
-    A release and a move are a pair of rows: ``log_p``, the log masses, and ``rho``, the log ratios to those
-    of the neighbour, here of the shape (outcomes, moves, releases). Seen from the neighbour the masses are
-    ``log_p - rho`` and the ratios ``-rho``. Release j is made ``counts[j]`` times. A record makes any one of
-    its moves at every release, or at ``at_most`` of them; a move that changes nothing may be among them.
-    ``stand_in``, (moves, releases), has the moves that stand for others whose hockey sticks are nowhere above
-    all of theirs. None where it would take too long, or where floats do not hold the losses.
+    ``second`` is the outcome of the second candidate, (releases,). The others are moves that are there,
+    (moves, releases): to the second from those behind it, from the second to them, and those that take a
+    voter from one behind or give one to it, and nothing else.
+    """
+
+    second: Tensor
+    to_second: Tensor
+    from_second: Tensor
+    alone: Tensor
+
+
+class Pairs(NamedTuple):
+    """Releases with finitely many outcomes and the moves of a record: (outcomes, moves, releases).
+
+    ``log_p`` are log masses, and ``rho`` log ratios to those of the neighbour. Release j is made
+    ``repeats[j]`` times. A move that changes nothing may be among the moves. ``others`` are those left out.
+    """
+
+    log_p: Tensor
+    rho: Tensor
+    repeats: Tensor
+    others: Others | None = None
+
+    def directions(self) -> list[tuple[Array, Array]]:
+        """Masses and log ratios as they are seen from either law."""
+        both = in_both_directions(self.log_p, self.rho)
+        return [(log_mass.exp().numpy(), ratio.numpy()) for log_mass, ratio in both]
+
+
+def atoms_delta(parts: Sequence[Pairs], at_most: int | None = None) -> Callable[[float], float] | None:
+    """An upper bound of delta(epsilon) of all these releases together, in both directions.
+
+    A record makes any one of its moves at every release, or at ``at_most`` of them. None where it would take
+    too long, or where floats do not hold the losses.
 
     Guarantee: exact, up to a rounding that is charged, where one release moves; else as ``induction``.
 
     >>> p, q = torch.tensor([0.5, 0.5]).double(), torch.tensor([0.25, 0.75]).double()
     >>> pair = p.log().reshape(2, 1, 1), (p / q).log().reshape(2, 1, 1)
-    >>> once, twice = (atoms_delta(*pair, torch.tensor([count])) for count in (1, 2))
+    >>> once, twice = (atoms_delta([Pairs(*pair, torch.tensor([count]))]) for count in (1, 2))
     >>> round(once(0.0), 6), round(twice(0.0), 3)  # 3/4 - 1/2, and 9/16 - 1/4
     (0.25, 0.313)
     """
-    total = int(counts.sum())
+    repeats = np.concatenate([part.repeats.numpy() for part in parts]).astype(np.int64)
+    total = int(repeats.sum())
     if min(total, at_most or total) == 1:
-        return _single(log_p.expand_as(rho), rho)
-    costs = np.maximum(*_over_blocks(log_p, rho, lambda mass, ratio: squares(mass, ratio).max(axis=0)))
+        return _single(parts)
+    dearest = np.concatenate([_costliest(part) for part in parts], axis=-1)
+    costs = np.maximum(*(squares(*own) for own in dearest))
     if not costs.any():
         return lambda epsilon: 0.0
     if not costs.max() < LARGEST_VARIANCE:
         return None
     costliest = np.argsort(-costs)
-    ranked = counts.numpy()[costliest]
+    ranked = repeats[costliest]
     moved = np.empty_like(ranked)  # those that cost most
     moved[costliest] = np.minimum(ranked, np.maximum((at_most or total) - (np.cumsum(ranked) - ranked), 0))
-    grid = _grid(log_p, rho, moved)
-    some = slice(None, None, 1 + len(counts) // _LOOKED_AT)  # which say how long all would take
-    losses = _losses(
-        log_p[..., some], rho[..., some], 0, stand_in if stand_in is None else stand_in[:, some], grid
-    )
-    looked_at = _work(zip(losses, counts[some].tolist(), strict=True), grid)
-    if looked_at * total > _MOST_WORK * int(counts[some].sum()):
+    grid = _grid(dearest, moved)
+    if grid.step > _LARGEST_LOSS and any(part.rho.shape[1] > 2 for part in parts):  # which have envelopes
+        return None
+    some = slice(None, None, 1 + len(repeats) // _LOOKED_AT)  # which say how long all would take
+    few = [Pairs(part.log_p[..., some], part.rho[..., some], part.repeats[some]) for part in parts]
+    looked_at = [
+        (loss, int(count))
+        for part in few
+        for loss, count in zip(_losses(part, 0, grid), part.repeats, strict=True)
+    ]
+    if _work(looked_at, grid) * total > _MOST_WORK * sum(count for _, count in looked_at):
         return None
     found = []
     for direction in (0, 1):
-        losses = _losses(log_p, rho, direction, stand_in, grid)
-        own = induction([(losses[j], int(counts[j])) for j in costliest], grid, at_most)
+        losses = [loss for part in parts for loss in _losses(part, direction, grid)]
+        own = induction([(losses[j], int(repeats[j])) for j in costliest], grid, at_most)
         if own is None:
             return None
         found.append(own)
@@ -477,86 +496,68 @@ def in_both_directions(log_p: Tensor, rho: Tensor) -> Iterator[tuple[Tensor, Ten
     yield log_p - rho, margin - rho
 
 
-def _single(log_p: Tensor, rho: Tensor) -> Callable[[float], float]:
+def _single(parts: Sequence[Pairs]) -> Callable[[float], float]:
     """The largest hockey stick of all moves, releases and both directions: exact for a single move."""
-    pairs = torch.cat((log_p, log_p - rho), dim=2), torch.cat((rho, -rho), dim=2)
 
     def delta(epsilon: float) -> float:
-        return float(pieces.hockey_stick(*pairs, torch.tensor(epsilon, dtype=torch.float64)).max()) * (
-            1 + ROUNDING
+        at = torch.tensor(epsilon, dtype=torch.float64)
+        sticks = (
+            pieces.hockey_stick(*pair, at).max()
+            for part in parts
+            for pair in ((part.log_p.expand_as(part.rho), part.rho), (part.log_p - part.rho, -part.rho))
         )
+        return float(max(sticks)) * (1 + ROUNDING)
 
     return delta
 
 
-def _atoms(log_p: Tensor, rho: Tensor, some: Tensor | slice, direction: int) -> tuple[Array, Array]:
-    """Masses and log ratios of some releases, seen from one of both laws."""
-    log_p, rho = log_p.expand_as(rho)[:, :, some], rho[:, :, some]
-    log_mass, ratio = next(islice(in_both_directions(log_p, rho), direction, None))
-    return log_mass.exp().numpy(), ratio.numpy()
+def _costliest(part: Pairs) -> Array:
+    """Masses and ratios of the move of each release with the largest E L^2.
+
+    (directions, masses or ratios, outcomes, releases).
+    """
+    found = []
+    for own in part.directions():
+        worst = squares(*own).argmax(axis=0)[None, None, None]
+        found.append(np.take_along_axis(np.stack(own), worst, axis=2)[:, :, 0])
+    return np.stack(found)
 
 
-def _over_blocks(
-    log_p: Tensor, rho: Tensor, of_moves: Callable[[Array, Array], Array]
-) -> tuple[Array, Array]:
-    """A function of the masses and ratios of some releases, of all of them, in both directions."""
-    size = at_once(_HELD, each=rho[..., 0].numel())
-    blocks = [slice(start, start + size) for start in range(0, rho.shape[2], size)]
-    first, second = (
-        np.concatenate([of_moves(*_atoms(log_p, rho, some, direction)) for some in blocks])
-        for direction in (0, 1)
-    )
-    return first, second
+def _grid(dearest: Array, counts: Places) -> Grid:
+    """A grid for releases whose costliest moves these are, in both directions, made as often as is said."""
 
-
-def _grid(log_p: Tensor, rho: Tensor, counts: Places) -> Grid:
-    """A grid for the worst moves of these releases, in both directions."""
-
-    def largest(of_moves: Callable[[Array, Array], Array]) -> float:
-        over = _over_blocks(log_p, rho, lambda mass, ratio: of_moves(mass, ratio).sum(axis=0).max(axis=0))
-        return max(float(own @ counts) for own in over)
+    def largest(of_atoms: Callable[[Array, Array], Array]) -> float:
+        return max(float(of_atoms(*own).sum(axis=0) @ counts) for own in dearest)
 
     def added(step: float) -> float:
-        def of_moves(mass: Array, ratio: Array) -> Array:
+        def of_atoms(mass: Array, ratio: Array) -> Array:
             above = ratio - step * np.floor(ratio / step)
             return mass * above * (step - above)
 
-        return largest(of_moves)
+        return largest(of_atoms)
 
-    highest = _over_blocks(
-        log_p, rho, lambda mass, ratio: np.where(mass > _LIKELY, ratio, 0.0).max(axis=(0, 1))
-    )
+    highest = [np.where(mass > _LIKELY, ratio, 0.0).max(axis=0) for mass, ratio in dearest]
     farthest = max(min(float(own @ counts), 2 * float(own.max())) for own in highest)
     variance = largest(lambda mass, ratio: mass * ratio * ratio)
     return Grid.fitted(variance, farthest, float(counts.sum()), added)
 
 
-def _losses(
-    log_p: Tensor, rho: Tensor, direction: int, stand_in: Tensor | None, grid: Grid
-) -> list[list[Loss]]:
+def _losses(part: Pairs, direction: int, grid: Grid) -> list[list[Loss]]:
     """The losses of each release; those beyond the grid are infinite or raised to it, as ``Loss.within``."""
     farthest = (2 * grid.reach + 1) * grid.step
-
-    def on_grid(mass: Array, ratio: Array) -> Array:
-        return np.where((ratio > farthest) | (mass <= NEGLIGIBLE), np.inf, ratio.clip(min=-farthest))
-
-    def width(mass: Array, ratio: Array) -> Array:
-        finite = on_grid(mass, ratio)
-        finite[finite == np.inf] = 0.0
-        points: Array = 2 + np.ptp(finite, axis=(0, 1)) // grid.step
-        return points
-
-    points = _over_blocks(log_p, rho, width)[direction]
+    mass, ratio = part.directions()[direction]
+    rho = np.where((ratio > farthest) | (mass <= NEGLIGIBLE), np.inf, ratio.clip(min=-farthest))
+    points = 2 + np.ptp(np.where(rho < np.inf, rho, 0.0), axis=(0, 1)) // grid.step
+    stand_in = None if part.others is None else (part.others.to_second | part.others.from_second).numpy()
     widest, start = np.argsort(-points), 0
     found: list[list[Loss]] = [[] for _ in widest]
     while start < len(widest):  # some that need similar numbers of points at a time
         some = widest[start : start + at_once(_HELD, each=rho.shape[1] * int(points[widest[start]]))]
-        mass, ratio = _atoms(log_p, rho, torch.from_numpy(some), direction)
-        stands = None if stand_in is None else stand_in[:, some].numpy()
-        for release, own in zip(
-            some, worst_losses(mass, on_grid(mass, ratio), grid.step, stands), strict=True
-        ):
-            found[release] = own
+        own = worst_losses(
+            mass[..., some], rho[..., some], grid.step, None if stand_in is None else stand_in[:, some]
+        )
+        for release, losses in zip(some, own, strict=True):
+            found[release] = losses
         start += len(some)
     return found
 

@@ -21,7 +21,7 @@ from ringfence.accounting.conversion import (
 )
 from ringfence.accounting.divergence_sums import distinct, pushes, recentre, released_shape, with_numbers
 from ringfence.accounting.guarantee import Guarantee
-from ringfence.accounting.induction import Grid, Loss, atoms_delta, induction
+from ringfence.accounting.induction import Grid, Loss, Pairs, atoms_delta, induction
 from ringfence.accounting.per_instance import PerInstanceAccountant, ceilings, per_instance_rdp
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real
@@ -199,7 +199,8 @@ def composed_delta(
         return lambda epsilon: 0.0
     if mechanism.atoms_alone:
         log_p, rho = every.law.pair(every.theta, torch.stack((every.move, -every.move)))
-        return atoms_delta(log_p, rho, counts, None if at_most is None else at_most * steps)
+        pairs = Pairs(log_p, rho, counts)
+        return atoms_delta([pairs], None if at_most is None else at_most * steps)
     if len(rows) > _MOST_ROWS or (at_most is None and theta.numel() > _MOST_COORDINATES):
         return None
     total = int(counts.sum())

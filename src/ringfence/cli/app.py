@@ -16,13 +16,12 @@ from ringfence.cli.account import account
 from ringfence.cli.audit import audit
 from ringfence.cli.certificate import certificate
 from ringfence.cli.ledger import ledger
-from ringfence.cli.probe import probe, tune
-from ringfence.cli.project import project
+from ringfence.cli.probe import probe
 from ringfence.cli.release import release
 
 # The order in which help lists the commands, and the headings above them.
 PANELS = {
-    "Release and train": ("release", "probe", "tune", "project"),
+    "Release and train": ("release", "probe"),
     "Say what it cost": ("ledger", "account", "audit", "certificate"),
 }
 
@@ -46,7 +45,7 @@ _INTERRUPTED = 130  # the exit status
 
 
 _panel = {name: panel for panel, names in PANELS.items() for name in names}
-for command in (project, account, audit, probe, tune, certificate):
+for command in (account, audit, probe, certificate):
     app.command(rich_help_panel=_panel[command.__name__])(command)
 for name, group in (("release", release), ("ledger", ledger)):
     app.add_typer(group, name=name, rich_help_panel=_panel[name])

@@ -43,9 +43,6 @@ Out = Annotated[
     Path, typer.Option("--out", callback=writable, file_okay=False, help="Folder of files; made if missing.")
 ]
 OutFile = Annotated[Path, typer.Option("--out", callback=writable, dir_okay=False, help="The file to write.")]
-PublicStatistics = Annotated[
-    Path | None, typer.Option(help="Public features whose mean and standard deviation center and scale.")
-]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
 

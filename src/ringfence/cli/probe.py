@@ -1,8 +1,8 @@
-"""``ringfence probe`` trains a linear classifier privately, and ``ringfence tune`` chooses its settings."""
+"""``ringfence probe`` trains a linear classifier privately on a file of features."""
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -13,7 +13,6 @@ from ringfence.cli.common import (
     Device,
     Interval,
     Levels,
-    PublicStatistics,
     busy,
     print_cost,
     print_statement,
@@ -21,51 +20,10 @@ from ringfence.cli.common import (
 )
 from ringfence.mechanisms.base import Mechanism
 
-if TYPE_CHECKING:
-    from ringfence.data.features import Features
-
 _ENDS = {0.0: "the smallest", 1.0: "the largest"}
-
-# options of both commands
-FitIntercept = Annotated[bool, typer.Option(help="Add a feature that is the same in all rows.")]
-UnitRows = Annotated[
-    bool | None,
-    typer.Option("--unit-rows", help="Divide every row by its length: for features that a network made."),
-]
-PrivateScaling = Annotated[
-    bool | None,
-    typer.Option(
-        "--private-scaling/--no-private-scaling",
-        help="Spend a part of the target on where features lie and how far they spread; so by default.",
-    ),
-]
-PublicCenter = Annotated[float | None, typer.Option(help="A public constant, subtracted from every feature.")]
-PublicScale = Annotated[float | None, typer.Option(help="A public constant that divides every feature.")]
-ProjectionFile = Annotated[
-    Path | None, typer.Option(help="A file of ringfence project, which maps features first.")
-]
-PublicClasses = Annotated[
-    int | None,
-    typer.Option(help="Labels are 0 .. N - 1; by default those that occur, which then count as public."),
-]
-LabelFile = Annotated[
-    Path | None, typer.Option(help="Labels of a .npy file, if they are not in NAME.labels.npy.")
-]
-Seed = Annotated[
-    int | None, typer.Option(help="Makes a run repeatable. The seed determines the noise: keep it secret.")
-]
-ModelFile = Annotated[
-    Path | None,
-    typer.Option("--out", callback=writable, dir_okay=False, help="Save the model, as .safetensors."),
-]
-PublicSize = Annotated[
-    float | None,
-    typer.Option(help="Divides the sum; by default the number of examples, which then counts as public."),
-]
 
 
 def probe(
-    ctx: typer.Context,
     features: Annotated[
         Path, typer.Argument(help="Private features and labels: .npz, .npy, .parquet or .safetensors.")
     ],
@@ -103,20 +61,42 @@ def probe(
         float | None,
         typer.Option(help="Weight of earlier releases, in [0, 1); by default 0, or 0.5 with a target."),
     ] = None,
-    fit_intercept: FitIntercept = True,
-    unit_rows: UnitRows = None,
-    private_scaling: PrivateScaling = None,
-    public_center: PublicCenter = None,
-    public_scale: PublicScale = None,
-    public_statistics: PublicStatistics = None,
-    public_projection: ProjectionFile = None,
-    public_size: PublicSize = None,
-    public_classes: PublicClasses = None,
-    labels: LabelFile = None,
+    fit_intercept: Annotated[bool, typer.Option(help="Add a feature that is the same in all rows.")] = True,
+    unit_rows: Annotated[
+        bool | None,
+        typer.Option(
+            "--unit-rows/--no-unit-rows", help="Divide every row by its length; by a rule if left out."
+        ),
+    ] = None,
+    private_scaling: Annotated[
+        bool | None,
+        typer.Option(help="Spend a part of the target on where features lie and spread; so by default."),
+    ] = None,
+    public_center: Annotated[
+        float, typer.Option(help="A public constant, subtracted from every feature.")
+    ] = 0.0,
+    public_scale: Annotated[float, typer.Option(help="A public constant that divides every feature.")] = 1.0,
+    public_size: Annotated[
+        float | None,
+        typer.Option(help="Divides the sum; by default the number of examples, which then counts as public."),
+    ] = None,
+    public_classes: Annotated[
+        int | None,
+        typer.Option(help="Labels are 0 .. N - 1; by default those that occur, which then count as public."),
+    ] = None,
+    labels: Annotated[
+        Path | None, typer.Option(help="Labels of a .npy file, if they are not in NAME.labels.npy.")
+    ] = None,
     delta: Delta = 1e-5,
-    seed: Seed = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Makes a run repeatable. The seed determines the noise: keep it secret."),
+    ] = None,
     device: Device = "cpu",
-    out: ModelFile = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", callback=writable, dir_okay=False, help="Save the model, as .safetensors."),
+    ] = None,
     examples: Annotated[
         bool, typer.Option("--examples", help="Also print epsilons of single examples.")
     ] = False,
@@ -133,6 +113,7 @@ def probe(
     Example: ringfence probe features.npz --target-epsilon 1
     Example: ringfence probe features.npz --sigma 4 --bound 32 --clip 2e-3 --learning-rate 16
     """
+    from ringfence.data.features import read_features
     from ringfence.training.clipping import Norm
     from ringfence.training.probe import LinearProbe
     from ringfence.training.probe_file import probe_report, save_probe
@@ -149,7 +130,7 @@ def probe(
     checks.probability("delta", delta)
     name = mechanism or ("truncated" if target_epsilon is None else "gaussian")
     with busy("Training", quiet=as_json):
-        data, arguments = _read_files(**ctx.params)
+        data = read_features(features, labels)
         probe = LinearProbe(
             Mechanism.by_name(name, sigma=1.0 if sigma is None else sigma, bound=bound, levels=levels),
             clip if clip_norm is None else Norm(clip_norm),
@@ -161,14 +142,15 @@ def probe(
             fit_intercept=fit_intercept,
             unit_rows=unit_rows,
             private_scaling=private_scaling,
+            public_center=public_center,
+            public_scale=public_scale,
             public_size=public_size,
+            public_classes=None if public_classes is None else range(public_classes),
             random_state=seed,
             device=device,
             secure=secure,
-            **arguments,
         ).fit(data.train_features, data.train_labels)
-        statistics = public_statistics is not None
-        report = probe_report(probe, data, delta, examples=examples, public_statistics=statistics)
+        report = probe_report(probe, data, delta, examples=examples)
         if out:
             save_probe(probe, out)
     if as_json:
@@ -176,107 +158,6 @@ def probe(
     else:
         print_probe(report)
         print_statement(f"\n{report['statement']}\n\n{probe.guarantee(delta).per_instance.statement}")
-
-
-def tune(
-    ctx: typer.Context,
-    grid: Annotated[
-        Path, typer.Argument(help="Lists of clip_norm, clip, learning_rate, steps, momentum: a TOML file.")
-    ],
-    features: Annotated[
-        Path, typer.Option(help="Private features and labels: .npz, .npy, .parquet or .safetensors.")
-    ],
-    target_epsilon: Annotated[
-        float,
-        typer.Option("--target-epsilon", "--epsilon", help="What all of it may cost, for every dataset."),
-    ],
-    delta: Delta = 1e-5,
-    expected_runs: Annotated[float, typer.Option(help="How many runs there are on average.")] = 10.0,
-    fit_intercept: FitIntercept = True,
-    unit_rows: UnitRows = None,
-    private_scaling: PrivateScaling = None,
-    public_center: PublicCenter = None,
-    public_scale: PublicScale = None,
-    public_statistics: PublicStatistics = None,
-    public_projection: ProjectionFile = None,
-    public_size: PublicSize = None,
-    public_classes: PublicClasses = None,
-    labels: LabelFile = None,
-    seed: Seed = None,
-    device: Device = "cpu",
-    out: ModelFile = None,
-    as_json: AsJson = False,
-) -> None:
-    """Choose settings of a linear classifier privately: --target-epsilon pays for all runs and the choice.
-
-    After each run it is left to chance whether there is another one. The best is kept, by a noisy count of
-    the training examples it gets right. How many runs there were must stay secret, and how long it took.
-
-    Example: ringfence tune grid.toml --features features.npz --target-epsilon 1
-    """
-    from ringfence.training.probe_file import save_probe
-    from ringfence.training.tune import read_tuning_grid
-    from ringfence.training.tune import tune as tuned_probe
-
-    with busy("Tuning", quiet=as_json):
-        file, arguments = _read_files(**ctx.params)
-        tuned = tuned_probe(
-            file.train_features,
-            file.train_labels,
-            read_tuning_grid(grid),
-            target_epsilon=target_epsilon,
-            target_delta=delta,
-            expected_runs=expected_runs,
-            random_state=seed,
-            fit_intercept=fit_intercept,
-            unit_rows=unit_rows,
-            private_scaling=private_scaling,
-            public_size=public_size,
-            device=device,
-            **arguments,
-        )
-        probe = tuned.probe
-        if out:
-            save_probe(probe, out)
-    accuracy = None
-    if file.test_features is not None:
-        accuracy = float(probe.score(file.test_features, file.test_labels))
-    row = {**tuned.as_dict(), "test_accuracy": accuracy}
-    if as_json:
-        typer.echo(json.dumps(row))
-        return
-    chosen = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in row["setting"].items())
-    typer.echo(f"chosen: {chosen}")
-    typer.echo(f"score: {tuned.right:,} of the training examples right, with noise")
-    if accuracy is not None:
-        typer.echo(f"accuracy: {accuracy:.2%} on the test split, which is not protected")
-    print_statement(f"\n{tuned.statement}")
-
-
-def _read_files(
-    features: Path,
-    labels: Path | None,
-    public_statistics: Path | None,
-    public_projection: Path | None,
-    public_center: float | None,
-    public_scale: float | None,
-    public_classes: int | None,
-    **_: object,
-) -> "tuple[Features, dict[str, Any]]":
-    """Reads the private features, and returns them with the arguments of ``LinearProbe`` that files give."""
-    from ringfence.data.features import read_features
-    from ringfence.data.projection import PublicProjection
-    from ringfence.training.probe_file import data_arguments
-
-    data = read_features(features, labels)
-    return data, data_arguments(
-        data,
-        public_center=public_center,
-        public_scale=public_scale,
-        public_statistics=read_features(public_statistics) if public_statistics else None,
-        public_projection=PublicProjection.load(public_projection) if public_projection else None,
-        public_classes=public_classes,
-    )
 
 
 def print_probe(row: dict[str, Any]) -> None:

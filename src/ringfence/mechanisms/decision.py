@@ -2,8 +2,9 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Iterable
 from inspect import signature
+from itertools import repeat
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,8 +19,6 @@ from ringfence.noise import CipherDraws, Draws, GeneratorDraws, Noise
 from ringfence.numerics.blocks import at_once
 from ringfence.numerics.largest_normal import FARTHEST
 
-Kernel = Callable[..., Tensor]
-
 _DRAWN = 1 << 20  # noisy values that are held at once
 _HELD = 1 << 20  # log ratios that are held at once
 
@@ -27,10 +26,12 @@ _HELD = 1 << 20  # log ratios that are held at once
 class Decision(ABC):
     """A law whose input is a row of K counts, the last dimension, and whose outcome is a number.
 
-    It is no ``Mechanism``: those are applied to each coordinate by itself. Counts may be integers and need
-    not be counts: any finite numbers will do. Everything is computed in float64. P is the law at ``counts``,
-    Q the law at ``counts + move``; the move is an argument, because a difference of counts would lose its
-    digits.
+    The winner has the largest of counts with independent noises of one law whose distribution function is
+    log-concave, and everything else depends on the largest count alone: accounts with many candidates rely on
+    that. It is no ``Mechanism``: those are applied to each coordinate by itself. Counts may be integers and
+    need not be counts: any finite numbers will do. Everything is computed in float64. P is the law at
+    ``counts``, Q the law at ``counts + move``; the move is an argument, because a difference of counts would
+    lose its digits.
 
     >>> import ringfence as rf
     >>> isinstance(rf.NoisyWinner(8.0), Decision), isinstance(rf.NoisyWinner(8.0), rf.Mechanism)
@@ -43,11 +44,6 @@ class Decision(ABC):
     noise: ClassVar[str] = "Gaussian"  # of every count
     # alpha times the move, in sigma: up to here it does not matter that candidates far behind are clamped
     steepest: ClassVar[float] = 0.1 * FARTHEST
-    # Whether the winner has the largest of counts with independent noises of one law whose distribution
-    # function is log-concave, and everything else depends on the largest count alone.
-    log_concave_noise: ClassVar[bool] = False
-    # Whether the score of an outcome is the log odds of its chance, and not Phi^-1 of it (``score_shifts``).
-    logistic: ClassVar[bool] = False
 
     @classmethod
     def fields(cls) -> tuple[str, ...]:
@@ -104,32 +100,31 @@ class Decision(ABC):
         >>> round(float(rf.NoisyWinner(sigma=8.0).renyi_divergence([40, 9, 2], [-1, 1, 0], 8.0)), 6)
         0.001758
         """
-        order = checks.order("alpha", alpha).double()
+        values, shift = self._arguments(counts, move)
+        order = checks.order("alpha", alpha).double().to(values.device)
+        queries = np.broadcast_shapes(values.shape, shift.shape)[:-1]
+        shape = checks.broadcast(("alpha", "counts without candidates"), (order, values.new_empty(queries)))
+        if not queries or 0 in shape:
+            found = self._divergence(values, shift, order) if not queries else values.new_empty(shape)
+        else:  # some rows of queries at a time, which keeps memory small
+            first, rows = -len(queries), queries[0]
+            length = at_once(_HELD * rows, each=values.shape[-1] * math.prod(shape))
 
-        def divergence(counts: Tensor, move: Tensor, order: Tensor) -> Tensor:
-            bound = self._renyi_bound(counts, move)
-            steep = float((order * bound.sqrt()).amax())
-            if steep > self.steepest:
-                raise ValueError(f"alpha |move| / sigma must be at most {self.steepest:g}, got {steep:g}")
-            log_p, rho = _aligned(order, *self.pair(counts, move))
-            return torch.minimum(pieces.renyi(log_p, rho, order), 0.5 * order * bound)
+            def cut(part: Tensor, place: int) -> Iterable[Tensor]:
+                whole = part.ndim < -place or part.shape[place] == 1 or rows == 1
+                return repeat(part, math.ceil(rows / length)) if whole else part.split(length, place)
 
-        return self._of_pairs("renyi_divergence", divergence, counts, move, "alpha", order)
+            blocks = zip(cut(values, first - 1), cut(shift, first - 1), cut(order, first), strict=True)
+            found = torch.cat([self._divergence(*block) for block in blocks], dim=first)
+        return without_nan(self, "renyi_divergence", found)
 
-    def hockey_stick(self, counts: Real, move: Real, epsilon: Real) -> Tensor:
-        """The sum of max(P - e^epsilon Q, 0) over outcomes, of each query.
-
-        >>> import ringfence as rf
-        >>> round(float(rf.NoisyWinner(sigma=8.0).hockey_stick([40, 9, 2], [-1, 1, 0], 0.0)), 6)
-        0.002217
-        """
-        size = checks.finite("epsilon", epsilon).double()
-
-        def stick(counts: Tensor, move: Tensor, epsilon: Tensor) -> Tensor:
-            log_p, rho = _aligned(epsilon, *self.pair(counts, move))
-            return pieces.hockey_stick(log_p, rho, epsilon).clamp(max=1)  # rounding
-
-        return self._of_pairs("hockey_stick", stick, counts, move, "epsilon", size)
+    def _divergence(self, counts: Tensor, move: Tensor, order: Tensor) -> Tensor:
+        bound = self._renyi_bound(counts, move)
+        steep = float((order * bound.sqrt()).amax())
+        if steep > self.steepest:
+            raise ValueError(f"alpha |move| / sigma must be at most {self.steepest:g}, got {steep:g}")
+        log_p, rho = _aligned(order, *self.pair(counts, move))
+        return torch.minimum(pieces.renyi(log_p, rho, order), 0.5 * order * bound)
 
     def chance_of_error(self, counts: Real) -> Tensor:
         """The chance that a candidate is announced who does not have the largest count. It is sensitive.
@@ -233,15 +228,6 @@ class Decision(ABC):
         checks.broadcast(("counts", "move"), (values, shift))
         return values, shift.to(values.device)
 
-    def _of_pairs(
-        self, name: str, kernel: Kernel, counts: Real, move: Real, of: str, value: Tensor
-    ) -> Tensor:
-        values, shift = self._arguments(counts, move)
-        queries = np.broadcast_shapes(values.shape, shift.shape)[:-1]
-        value = value.to(values.device)
-        checks.broadcast((of, "counts without candidates"), (value, values.new_empty(queries)))
-        return without_nan(self, name, by_queries(kernel, values, shift, value, _HELD))
-
     @abstractmethod
     def _pair(self, counts: Tensor, move: Tensor) -> tuple[Tensor, Tensor]:
         """``pair`` of checked arguments."""
@@ -256,37 +242,18 @@ class Decision(ABC):
 
     @abstractmethod
     def zcdp(self, move: Tensor) -> float:
-        """An upper bound of D / alpha of one decision over all counts and both directions, for this move.
-
-        >>> import ringfence as rf
-        >>> rf.NoisyWinner(8.0).zcdp(torch.tensor([1.0, -1.0]))
-        0.015625
-        """
-
-    def gaussian_zcdp(self, move: Tensor) -> float:
         """D / alpha of a Gaussian release that tells at least as much in every test, for this move.
 
         >>> import ringfence as rf
-        >>> round(rf.GumbelWinner(8.0).gaussian_zcdp(torch.tensor([1.0, -1.0])), 6)
-        0.012265
-        """
-        return self.zcdp(move)
-
-    @abstractmethod
-    def score_shifts(self, move: Tensor) -> tuple[float, float, float, float]:
-        """How far this move changes the score of any outcome, and that of one whose own count does not move;
-        then both for outcomes but the leader's, where the leader's count does not move.
-
-        The score is the log odds of its chance p if ``logistic``, else Phi^-1(p) (docs/guarantees.md). The
-        leader is a candidate who has the largest count before and after.
-
-        >>> import ringfence as rf
-        >>> rf.GumbelWinner(8.0).score_shifts(torch.tensor([1.0, -1.0]))
-        (0.25, 0.125, 0.1875, 0.0625)
+        >>> laws = rf.NoisyWinner(8.0), rf.GumbelWinner(8.0)
+        >>> [round(law.zcdp(torch.tensor([1.0, -1.0])), 6) for law in laws]
+        [0.015625, 0.012265]
         """
 
     def loss_range(self, move: Tensor) -> float:
-        """The length of an interval that holds 0 and log P/Q of every outcome, at all counts, for this move.
+        """The length eta of an interval that holds 0 and log P/Q of all outcomes, whatever the counts are.
+
+        Where it is finite, D / alpha is at most eta^2 / 8.
 
         >>> import ringfence as rf
         >>> laws = rf.GumbelWinner(8.0), rf.NoisyWinner(8.0)
@@ -304,37 +271,7 @@ class Decision(ABC):
         """One outcome for each row of counts, exactly."""
 
 
-def by_queries(kernel: Kernel, counts: Tensor, move: Tensor, value: Tensor, held: int) -> Tensor:
-    """The kernel at (counts, move, value) of decisions, in batches of queries that keep memory small.
-
-    Counts and moves have a last dimension of candidates, which the value and the result do not have. About
-    ``held`` numbers, one for each candidate and each entry of the result, are evaluated at once.
-
-    >>> sums = lambda counts, move, value: (counts + move).sum(dim=-1) + value
-    >>> by_queries(sums, torch.ones(3, 2), torch.ones(2), torch.zeros(()), held=2).tolist()
-    [4.0, 4.0, 4.0]
-    """
-    queries = np.broadcast_shapes(counts.shape, move.shape)[:-1]
-    shape = np.broadcast_shapes(queries, value.shape)
-    if not queries:
-        return kernel(counts, move, value)
-    result = counts.new_empty(shape)
-    place = max(range(-len(queries), 0), key=lambda dimension: queries[dimension])
-    length = at_once(held * queries[place], each=counts.shape[-1] * result.numel())
-    for start in range(0, queries[place] if result.numel() else 0, length):
-        stop = min(start + length, queries[place])
-        rows = (_part(part, place - 1, start, stop) for part in (counts, move))
-        result.narrow(place, start, stop - start).copy_(kernel(*rows, _part(value, place, start, stop)))
-    return result
-
-
 def _aligned(value: Tensor, *rows: Tensor) -> tuple[Tensor, ...]:
     """Rows whose dimensions after the first broadcast against the value, which may have more of them."""
     more = (1,) * (value.ndim + 1 - rows[0].ndim)
     return tuple(row.reshape(len(row), *more, *row.shape[1:]) for row in rows)
-
-
-def _part(value: Tensor, place: int, start: int, stop: int) -> Tensor:
-    """A stretch of one dimension, counted from the last; all of it where it broadcasts."""
-    whole = value.ndim < -place or value.shape[place] == 1
-    return value if whole else value.narrow(place, start, stop - start)

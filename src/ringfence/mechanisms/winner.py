@@ -35,7 +35,6 @@ class NoisyWinner(Decision):
     name = "winner"
     label = "noisy winner"
     look = Look("#CC79A7", "P", "P")
-    log_concave_noise = True
 
     def __init__(self, sigma: float) -> None:
         self.sigma = checks.number("sigma", sigma, checks.positive)
@@ -80,10 +79,6 @@ class NoisyWinner(Decision):
     def zcdp(self, move: Tensor) -> float:
         return 0.5 * float((move.double() / self.sigma).square().sum())
 
-    def score_shifts(self, move: Tensor) -> tuple[float, float, float, float]:
-        own, largest = float(move.double().norm()) / self.sigma, float(move.abs().max()) / self.sigma
-        return own, largest / math.sqrt(2), min(own, math.sqrt(1.5) * largest), largest / math.sqrt(6)
-
     def _sample(self, draws: Draws, counts: Tensor) -> Tensor:
         return (counts + self.sigma * draws.normals(counts.shape)).argmax(dim=1)
 
@@ -109,9 +104,7 @@ class GumbelWinner(Decision):
     name = "gumbel-winner"
     label = "Gumbel winner"
     look = Look("#44AA99", "p", "p")
-    log_concave_noise = True
     noise = "Gumbel"
-    logistic = True
     steepest = math.inf  # nothing is clamped
 
     def __init__(self, scale: float) -> None:
@@ -153,19 +146,12 @@ class GumbelWinner(Decision):
         return 0.25 * ((move.amax(dim=-1) - move.amin(dim=-1)) / self.scale).square()
 
     def zcdp(self, move: Tensor) -> float:
-        return 0.125 * self.loss_range(move) ** 2
-
-    def gaussian_zcdp(self, move: Tensor) -> float:
         eta = self.loss_range(move)
         # Phi^-1(logistic(z)) is concave for z > 0, and Phi(-x) <= e^(-x^2 / 2) / 2: two bounds where floats
         # do not hold the logistic function
         unlikely = torch.sigmoid(torch.tensor(-0.5 * eta, dtype=torch.float64))
         half = -float(torch.special.ndtri(unlikely)) * (1 + ROUNDING) + UNIT
         return 2 * min(half, 0.25 * math.sqrt(2 * math.pi) * 0.5 * eta, math.sqrt(eta)) ** 2
-
-    def score_shifts(self, move: Tensor) -> tuple[float, float, float, float]:
-        own, largest = self.loss_range(move), float(move.abs().max()) / self.scale
-        return own, largest, min(own, 1.5 * largest), 0.5 * largest
 
     def loss_range(self, move: Tensor) -> float:
         values = torch.cat((move.double(), move.new_zeros(1)))  # of candidates that do not move
@@ -199,7 +185,6 @@ class ConfidentWinner(Decision):
     name = "confident-winner"
     label = "confident winner"
     look = Look("#882255", "X", "X")
-    log_concave_noise = True
 
     def __init__(self, sigma: float, threshold: float, threshold_sigma: float) -> None:
         self.sigma = checks.number("sigma", sigma, checks.positive)
@@ -234,9 +219,6 @@ class ConfidentWinner(Decision):
     def zcdp(self, move: Tensor) -> float:
         top = float(move.abs().max()) / self.threshold_sigma  # the largest count moves no farther
         return 0.5 * top * top + NoisyWinner(self.sigma).zcdp(move)
-
-    def score_shifts(self, move: Tensor) -> tuple[float, float, float, float]:
-        return NoisyWinner(self.sigma).score_shifts(move)  # of the winner, where there is an answer
 
     def _sample(self, draws: Draws, counts: Tensor) -> Tensor:
         top = counts.amax(dim=1)

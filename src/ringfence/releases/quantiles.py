@@ -13,7 +13,8 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.accounting import decisions
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders
-from ringfence.accounting.decisions import Pairs, bounded_zcdp, loss_of_any, profile_of_pairs
+from ringfence.accounting.decisions import bounded_zcdp, loss_of_any, profile_of_pairs
+from ringfence.accounting.induction import Pairs
 from ringfence.accounting.ledger import Ledger
 from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.mechanisms.winner import GumbelWinner
@@ -271,7 +272,7 @@ def measure(
         every.append(Pairs(log_p.transpose(1, 2), rho.transpose(1, 2), torch.ones(len(people))))
     charged = min(charged, queries)
     rdp = decisions.rdp_of_pairs(every, checked_orders(DEFAULT_ORDERS), bounded_zcdp(law, "added"), charged)
-    profile = profile_of_pairs(law, every, rdp, "added", charged, queries)
+    profile = profile_of_pairs(law, every, rdp, "added", charged)
     cost = replace(promised, forward=tuple(rdp.forward.tolist()), backward=tuple(rdp.backward.tolist()))
     return Measured(cost, (profile.best(promised.delta_left(delta)),), details)
 

@@ -10,10 +10,6 @@ CLASSES = (
     "The set of classes counts as public: public_classes was not given, and the classes of the model are "
     "those that occur in the data."
 )
-PROJECTION = (
-    "Features were mapped by public_projection: every sentence above holds only if that was made from "
-    "constants and public data alone."
-)
 WEIGHTS = (
     "Examples were weighted: every sentence above holds only if class_weight and public_largest_weight were "
     "chosen by constants and public data alone."
@@ -79,7 +75,6 @@ def assumptions(
     secure: bool,
     estimator: bool = False,
     classes_given: bool = True,
-    projection_given: bool = False,
     weights_given: bool = False,
     loops: bool = False,
     loss_given: bool = False,
@@ -101,7 +96,6 @@ def assumptions(
     said = (
         (SIZE, not size_given),
         (CLASSES, not classes_given),
-        (PROJECTION, projection_given),
         (WEIGHTS, weights_given),
         (APART, loops),
         (LOSS, loops and not loss_given),

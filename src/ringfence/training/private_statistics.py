@@ -24,7 +24,10 @@ _LONG = 0.05  # the share of the entries of all features that may be above the s
 _ROUNDS = 2
 _TYPICAL = 0.45  # norm of the features and their squares, over sqrt(p), beyond which a row is scaled down
 COUNTS_SHARE = 0.03
+FARTHEST = 2.0  # scaled rows whose entries have a larger root mean square are drawn nearer for a score
 _LEAST_VARIANCE = 0.0025  # by more than its root no round divides a scale
+_MANY = 256  # features and more are taken to be of one kind
+_HIDDEN = 0.05  # noise of one sum of all features, over n, beyond which it hides how far each spreads
 _ENTRIES = 1 << 22  # how many numbers are held at once
 
 
@@ -43,12 +46,13 @@ class PlannedSum:
 
 
 def planned_sums(
-    mu: float, share: float, features: int, classes: int, largest_weight: float
+    mu: float, share: float, features: int, classes: int, largest_weight: float, *, unit_rows: bool = False
 ) -> dict[str, PlannedSum]:
     """Returns the sums that will be released, by name, in their order.
 
-    ``share`` of mu^2 is spent on the scaling of so many features, half of it on their magnitudes, and
-    COUNTS_SHARE on the counts of so many classes; where a number is 0 nothing is.
+    ``share`` of mu^2 is spent on the scaling of so many features, half of it on their magnitudes, or all of
+    it on the mean of rows that have norm 1, and COUNTS_SHARE on the counts of so many classes; where a number
+    is 0 nothing is.
 
     >>> sums = planned_sums(1.0, 0.2, features=4, classes=2, largest_weight=1.0)
     >>> [(name, each.width) for name, each in sums.items()]
@@ -57,7 +61,9 @@ def planned_sums(
     0.23
     """
     sums, root = {}, math.sqrt(features) * UP
-    if share > 0:
+    if share > 0 and unit_rows:
+        sums["mean"] = PlannedSum.of(features, 1.0, mu * math.sqrt(share))
+    elif share > 0:
         sums["magnitudes"] = PlannedSum.of(_BINS * features, root, mu * math.sqrt(share / 2))
         for number in range(1, _ROUNDS + 1):
             own = mu * math.sqrt(share / 2 / _ROUNDS)
@@ -67,13 +73,26 @@ def planned_sums(
     return sums
 
 
-def scaling_share(mu: float, public_size: float, features: int) -> float:
+def features_are_alike(mu: float, public_size: float, features: int) -> bool:
+    """Returns whether features are taken to be of one kind, so that only the mean of unit rows is released.
+
+    That is where they are many, as pixels, words and what networks make are, and where the noise would hide
+    how far each of them spreads.
+
+    >>> [features_are_alike(0.27, 1000, features) for features in (30, 200, 1280)]
+    [False, True, True]
+    """
+    return features >= _MANY or math.sqrt(features) > _HIDDEN * mu * public_size
+
+
+def scaling_share(mu: float, public_size: float, features: int, *, unit_rows: bool = False) -> float:
     """Returns the share of mu^2 for the scaling: from a tenth to 35 %, and more where there is more noise.
 
     >>> [scaling_share(mu, 1000, 100) for mu in (0.1, 0.5, 2.0)]
     [0.35, 0.2, 0.1]
     """
-    return min(max(10 * math.sqrt(features) / (mu * public_size), 0.1), 0.35)
+    noise = math.sqrt(features) / (mu * public_size)
+    return min(max(noise, 0.1), 0.3) if unit_rows else min(max(10 * noise, 0.1), 0.35)
 
 
 @dataclass(frozen=True)
@@ -197,6 +216,34 @@ def private_scaling(rows: Tensor, sums: PrivateSums) -> tuple[Tensor, Tensor]:
         center = center + scale * mean
         scale = scale * variance.sqrt() * (2 if number < _ROUNDS else 1)
     return center, scale
+
+
+def private_row_scaling(rows: Tensor, sums: PrivateSums) -> tuple[Tensor, Tensor]:
+    """Returns (center, scale) of the features of rows (n, p) of norm 1; the scale is the same for all.
+
+    The center is their mean, shrunk towards 0 as its noise deserves. It leaves about sqrt(1 - |center|^2) of
+    the norm of a row, which the scale makes 1.
+
+    Guarantee: the result depends on the rows through one released sum only.
+
+    >>> rows = torch.nn.functional.normalize(torch.tensor([[3.0, 1.0], [3.0, -1.0]]).repeat(5000, 1))
+    >>> sums = PrivateSums(planned_sums(2.0, 0.2, 2, 0, 1.0, unit_rows=True), 10_000, 1e4, 0, b"", False)
+    >>> [part.numpy().round(2).tolist() for part in private_row_scaling(rows, sums)]
+    [[0.95, 0.0], [0.22, 0.22]]
+    """
+    width, planned = rows.shape[1], sums.plan["mean"]
+
+    def clipped() -> Iterator[Tensor]:
+        return map(planned.clip, _chunks(rows, width))
+
+    theta = torch.zeros(width, dtype=torch.float64, device=rows.device)
+    for some in clipped():
+        theta += some.sum(dim=0)
+    mean = sums.release("mean", theta, clipped) / sums.public_size
+    noise = float(planned.law.sigma) / sums.public_size
+    center = mean * _kept(width * noise**2, mean)
+    left = max(1 - float(center.square().sum()), noise, _LEAST_VARIANCE)
+    return center, torch.full_like(center, math.sqrt(left / width))
 
 
 def _kept(noise: float, found: Tensor) -> float:

@@ -3,8 +3,8 @@
 import math
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from numbers import Integral
 from typing import Any, Self
@@ -26,7 +26,6 @@ from ringfence.accounting.guarantee import EpsilonKind, Guarantee
 from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.sensitivity import Sensitivity
-from ringfence.data.projection import PublicProjection, attribute_rates
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.blocks import one_thread
 from ringfence.numerics.rounding import UP
@@ -45,11 +44,14 @@ from ringfence.training.linear import (
 from ringfence.training.linear_information import information_losses
 from ringfence.training.private_statistics import (
     COUNTS_SHARE,
+    FARTHEST,
     PlannedSum,
     PrivateSums,
     ReleasedSum,
+    features_are_alike,
     planned_sums,
     private_log_shares,
+    private_row_scaling,
     private_scaling,
     scaling_share,
 )
@@ -60,16 +62,32 @@ NO_WEIGHTS = (
     "charged"
 )
 _NO_TARGET: dict[str, Any] = {"clip": Clamp(1e-3), "learning_rate": 1.0, "steps": 10, "momentum": 0.0}
-_ROWS = 4096  # of sparse features that are dense at a time
 _INTERCEPT = 0.3  # the feature that is the same in all rows, where there is a target
 _MANY = 100  # classes of integers: more are likely to be numbers
 
 
+@dataclass(eq=False, repr=False)
 class LinearEstimator(BaseEstimator):  # type: ignore[misc]
     """Interface of the linear models here: they are fitted privately, and say what that cost."""
 
-    assumptions_: tuple[str, ...]
-    _training: "_Training | None"
+    mechanism: Mechanism | str | None = None
+    clip: float | Clip | None = None
+    learning_rate: float | None = None
+    steps: int | None = None
+    _: KW_ONLY
+    momentum: float | None = None
+    target_epsilon: float | None = None
+    target_delta: float | None = None
+    fit_intercept: bool = True
+    private_scaling: bool | None = None
+    public_center: Any = 0.0
+    public_scale: Any = 1.0
+    unit_rows: bool | None = None
+    public_size: float | None = None
+    random_state: Any = None
+    device: str = "cpu"
+
+    _of_one_kind = True  # whether rows may be divided by their norm because features are many
 
     def __sklearn_tags__(self) -> Any:
         """Returns what scikit-learn's checks may expect: features may be sparse."""
@@ -145,7 +163,6 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
             size_given=self.public_size is not None,
             classes_given=data.classes is None or self.public_classes is not None,
             seed_given=self.random_state is not None,
-            projection_given=self.public_projection is not None,
             weights_given=data.weights is not None,
             secure=self.secure,
             estimator=True,
@@ -153,12 +170,9 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         self.mechanism_, self.clip_, self.steps_ = settings.mechanism, settings.clip, settings.steps
         self.learning_rate_, self.momentum_ = settings.learning_rate, settings.momentum
         self.unit_rows_ = data.norms is not None
-        center, scale = (None, None) if training.scaling is None else training.scaling
-        self.center_ = None if center is None else center[: data.width].cpu().numpy()
-        self.scale_ = None if scale is None else scale[: data.width].cpu().numpy()
         self._numbers = plan.numbers(data)
         self.__dict__.pop("account_", None)  # that of an earlier fit
-        self._training = training
+        self._training: _Training | None = training
         self._set_coefficients(training, plan.intercept)
         return training
 
@@ -166,22 +180,20 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         """Sets what scores are of features as they are given: coef_, (outputs, features), and intercept_."""
         weights, width = training.run.weights.cpu().numpy().astype(np.float64), training.data.width
         shifts = weights[:, -1] * intercept if intercept else np.zeros(len(weights))
-        slopes = weights[:, :width]
+        center, scale, root = np.zeros(width), np.ones(width), 1.0
         if training.scaling is not None:
-            center, scale = (values.cpu().numpy() for values in training.scaling)
-            slopes = slopes / (scale[:width] * width**0.5)
-            shifts = shifts - slopes @ center[:width]
-            if training.data.classes is None:  # what is predicted was scaled too
-                slopes, shifts = slopes * scale[-1], shifts * scale[-1] + center[-1]
-        if not self.unit_rows_:
-            slopes = slopes / np.asarray(plain(self.public_scale), np.float64)
-            shifts = shifts - slopes @ np.broadcast_to(
-                np.asarray(plain(self.public_center), np.float64), width
-            )
-            if self.public_projection is not None:
-                projection = PublicProjection.from_argument(self.public_projection)
-                slopes = slopes @ projection.components
-                shifts = shifts - slopes @ projection.mean
+            whole_center, whole_scale = (values.cpu().numpy() for values in training.scaling)
+            center, scale, root = whole_center[:width], whole_scale[:width], width**0.5
+        if not self.unit_rows_:  # then public numbers come before the norm
+            public = np.asarray(plain(self.public_scale), np.float64)
+            center = np.asarray(plain(self.public_center), np.float64) + public * center
+            scale = public * scale
+        slopes = weights[:, :width] / (scale * root)
+        shifts = shifts - slopes @ center
+        self.center_: Any = None if training.scaling is None else center
+        self.scale_: Any = None if training.scaling is None else scale
+        if training.scaling is not None and training.data.classes is None:  # what is predicted was scaled too
+            slopes, shifts = slopes * whole_scale[-1], shifts * whole_scale[-1] + whole_center[-1]
         if len(slopes) == 2:
             slopes, shifts = slopes[1:] - slopes[:1], shifts[1:] - shifts[:1]
         self.coef_, self.intercept_ = slopes, shifts
@@ -190,22 +202,33 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         """Returns the scores, (n, outputs); of two classes one number, their difference."""
         check_is_fitted(self)
         X = _validated(self, X, dtype=np.float64, reset=False, accept_sparse="csr")  # noqa: N806
-        if self.unit_rows_:
-            X = unit_rows(torch.from_numpy(self._mapped(X)))[0].numpy()  # noqa: N806
-        return X @ self.coef_.T + self.intercept_
+        return self._seen(X) @ self.coef_.T + self.intercept_
+
+    def _seen(self, X: Any) -> Any:  # noqa: N803
+        """Returns the rows that scores are linear in."""
+        return unit_rows(torch.from_numpy(self._mapped(X)))[0].numpy() if self.unit_rows_ else X
 
     def _features(self, X: Any) -> tuple[Tensor, Tensor | None]:  # noqa: N803
         """Returns features mapped by what is public, and the norms that rows had, if they were divided."""
         norms = None
-        unit = self.unit_rows
-        if unit is None:
-            unit = self.target_epsilon is not None and not self._scales  # rows of any norm have no rule
         with np.errstate(over="ignore"):  # what float32 does not hold is refused
             features = self._mapped(X)
-            if checks.flag("unit_rows", unit):
+            if self._divides_rows(*features.shape):
                 rows, norms = unit_rows(checks.finite("X - public_center", features))
                 features = rows.numpy()
             return torch.from_numpy(features.astype(np.float32)).to(checks.device(self.device)), norms
+
+    def _divides_rows(self, examples: int, width: int) -> bool:
+        """Returns whether every row is divided by its norm."""
+        target = Target.asked(self.target_epsilon, self.target_delta)
+        if self.unit_rows is not None or target is None:
+            return checks.flag("unit_rows", self.unit_rows or False)
+        alike = self._of_one_kind and features_are_alike(target.mu, self._size(examples), width)
+        return alike or not self._scales
+
+    def _size(self, examples: int) -> float:
+        given = examples if self.public_size is None else self.public_size
+        return checks.number("public_size", given, checks.positive)
 
     @property
     def _scales(self) -> bool:
@@ -217,14 +240,8 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         return bool(self.private_scaling)
 
     def _mapped(self, X: Any) -> Any:  # noqa: N803
-        """Returns features projected, then shifted and divided, for training and for prediction."""
-        if self.public_projection is not None:
-            projection = PublicProjection.from_argument(self.public_projection)
-            blocks: Iterable[Any] = (X,)
-            if issparse(X):  # which may be too large to be dense before it is projected
-                blocks = (X[start : start + _ROWS].toarray() for start in range(0, X.shape[0], _ROWS))
-            X = np.concatenate([projection(block) for block in blocks])  # noqa: N806
-        elif issparse(X):
+        """Returns features shifted and divided by public numbers, for training and for prediction."""
+        if issparse(X):
             X = X.toarray()  # noqa: N806
         center = checks.finite("public_center", self.public_center).cpu().numpy()
         scale = checks.positive("public_scale", self.public_scale).cpu().numpy()
@@ -243,8 +260,7 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         refuse_secure(secure, "random_state", self.random_state, self.public_size)
         if secure and data.weights is not None:
             raise ValueError(NO_WEIGHTS)
-        given = len(data.features) if self.public_size is None else self.public_size
-        size = checks.number("public_size", given, checks.positive)
+        size = self._size(len(data.features))
         target, chosen = Target.asked(self.target_epsilon, self.target_delta), _NO_TARGET
         scales, sums = self._scales, {}
         intercept = 1.0 if checks.flag("fit_intercept", self.fit_intercept) else 0.0
@@ -260,7 +276,8 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
             rule = self._rule(mu, size, data)
             columns = data.width + (data.classes is None)  # what is predicted is scaled like a feature
             counted = data.outputs if intercept and data.classes is not None else 0
-            sums = planned_sums(mu, rule.share if scales else 0.0, columns, counted, data.largest_weight)
+            share, rows = rule.share if scales else 0.0, data.classes is not None and data.norms is not None
+            sums = planned_sums(mu, share, columns, counted, data.largest_weight, unit_rows=rows)
             chosen = {**chosen, "clip": rule.clip, "steps": rule.steps, "momentum": rule.momentum}
         chosen = {
             name: value if (own := getattr(self, name)) is None else own for name, value in chosen.items()
@@ -283,6 +300,7 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         return plan.with_(learning_rate=rule.movement * (1 - settings.momentum) / (settings.steps * norm))
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class LinearProbe(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
     """Softmax regression by full-batch private gradient descent from zero (Algorithm 1).
 
@@ -297,25 +315,26 @@ class LinearProbe(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
 
     Parameters: ``mechanism``; ``clip``, a ``Clip``, or a number c for ``Clamp(c)``; ``learning_rate``;
     ``steps``; ``momentum``; ``target_epsilon`` and ``target_delta``; ``fit_intercept``; ``private_scaling``,
-    which spends a part of the target on the place and the spread of each feature, by which features are
+    which spends a part of the target on where features lie and how far they spread, by which they are then
     shifted and divided (``training.private_statistics``); ``public_center`` and ``public_scale``, numbers or
     arrays that features are shifted and divided by before that; ``unit_rows``, which then divides every row
-    by its length, which helps features that a network made; ``public_size``, the number that the sum is
-    divided by; ``public_classes``, all the labels there may be; ``public_projection``, a ``PublicProjection``
-    or an array (p, k), which maps features before all that; ``class_weight``, a dict of public weights of
-    classes; ``public_largest_weight``, which no ``sample_weight`` of ``fit`` is above; ``random_state``;
+    by its length, so that only the mean of rows is left to be found; ``public_size``, the number that the sum
+    is divided by; ``public_classes``, all the labels there may be; ``class_weight``, a dict of public weights
+    of classes; ``public_largest_weight``, which no ``sample_weight`` of ``fit`` is above; ``random_state``;
     ``device``; ``secure``, which takes noise from the operating system, without a seed, and releases points
     of a public grid. Rounding and finite randomness are then part of ``guarantee``, but not of the numbers of
     single examples (docs/security.md). None stands for Clamp(1e-3), 1.0, 10, 0.0 and False where ``clip``,
     ``learning_rate``, ``steps``, ``momentum`` and ``unit_rows`` are not given and there is no target. With a
-    target, ``private_scaling`` is True, rows are divided by their length where it is False, and with an
-    intercept the counts of the classes are released too: the intercepts begin at what they say.
+    target, ``private_scaling`` is True; rows are divided by their length where it is False, and where
+    ``features_are_alike`` says so, by public numbers: above all where features are many. With an intercept
+    the counts of the classes are released too: the intercepts begin at what they say.
 
     A fitted probe says what it was trained with: ``mechanism_``, ``clip_``, ``learning_rate_``, ``steps_``,
-    ``momentum_``, ``unit_rows_``, and ``center_`` and ``scale_``, those found privately, or None. ``coef_``
-    and ``intercept_`` are about features as they are given to ``predict`` (with ``unit_rows`` about rows
-    divided by their length); of two classes there is one row, as in scikit-learn. ``account_`` is made when
-    it is first asked for.
+    ``momentum_``, ``unit_rows_``, and ``center_`` and ``scale_``, those found privately, or None. These and
+    ``coef_`` and ``intercept_`` are about features as they are given to ``predict``, with ``unit_rows_``
+    about rows divided by their length; of two classes there is one row, as in scikit-learn. A row that is
+    farther from ``center_`` than 2 ``scale_``, in the root mean square of its features, is scored as the row
+    at that distance in its direction. ``account_`` is made when it is first asked for.
 
     Guarantee: every argument named public must be public: a constant, or a statistic of public data.
     Nothing depends on the training data except through the mechanism, with two exceptions that are named
@@ -341,50 +360,10 @@ class LinearProbe(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
     1.0
     """
 
-    def __init__(
-        self,
-        mechanism: Mechanism | str | None = None,
-        clip: float | Clip | None = None,
-        learning_rate: float | None = None,
-        steps: int | None = None,
-        *,
-        momentum: float | None = None,
-        target_epsilon: float | None = None,
-        target_delta: float | None = None,
-        fit_intercept: bool = True,
-        private_scaling: bool | None = None,
-        public_center: Any = 0.0,
-        public_scale: Any = 1.0,
-        unit_rows: bool | None = None,
-        public_projection: Any = None,
-        public_size: float | None = None,
-        public_classes: Any = None,
-        class_weight: Any = None,
-        public_largest_weight: float = 1.0,
-        random_state: Any = None,
-        device: str = "cpu",
-        secure: bool = False,
-    ) -> None:
-        self.mechanism = mechanism
-        self.clip = clip
-        self.learning_rate = learning_rate
-        self.steps = steps
-        self.momentum = momentum
-        self.target_epsilon = target_epsilon
-        self.target_delta = target_delta
-        self.fit_intercept = fit_intercept
-        self.private_scaling = private_scaling
-        self.public_center = public_center
-        self.public_scale = public_scale
-        self.unit_rows = unit_rows
-        self.public_projection = public_projection
-        self.public_size = public_size
-        self.public_classes = public_classes
-        self.class_weight = class_weight
-        self.public_largest_weight = public_largest_weight
-        self.random_state = random_state
-        self.device = device
-        self.secure = secure
+    public_classes: Any = None
+    class_weight: Any = None
+    public_largest_weight: float = 1.0
+    secure: bool = False
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # noqa: N803 (scikit-learn's names)
         """Trains on features (n, p), dense or sparse, and labels (n,).
@@ -399,6 +378,16 @@ class LinearProbe(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
         """Returns the scores, (n, classes); where there are two classes, their difference, (n,)."""
         scores = self._scores(X)
         return scores[:, 0] if len(self.classes_) == 2 else scores
+
+    def _seen(self, X: Any) -> Any:  # noqa: N803
+        """Returns the rows that scores are linear in: one far from ``center_`` is drawn nearer to it."""
+        X = super()._seen(X)  # noqa: N806
+        if self.unit_rows_ or self.center_ is None:
+            return X
+        apart = (X.toarray() if issparse(X) else X) - self.center_
+        with np.errstate(over="ignore"):  # then the row counts as the center
+            norms = np.sqrt(np.square(apart / self.scale_).mean(axis=1, keepdims=True))
+        return self.center_ + apart / np.maximum(norms / FARTHEST, 1)
 
     def predict(self, X: Any) -> Any:  # noqa: N803
         """Returns the class with the largest score, for each row of X."""
@@ -430,11 +419,8 @@ class LinearProbe(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
                 "fisher_information_loss needs private_scaling to be False: counts of magnitudes jump where "
                 "a feature passes a power of two, which no finite eta bounds"
             )
-        rates = attribute_rates(self.public_scale, self.public_projection, training.data.width)
-        eta = training.fisher_information_loss(torch.from_numpy(rates * UP), kind)
-        if kind == "trace" and len(rates) < self.n_features_in_:  # the mean is over what was given to fit
-            eta = eta * (len(rates) / self.n_features_in_) ** 0.5 * UP
-        return eta.numpy()
+        scale = np.broadcast_to(np.asarray(plain(self.public_scale), np.float64), training.data.width)
+        return training.fisher_information_loss(torch.from_numpy(1 / scale * UP), kind).numpy()
 
     def _prepared(self, X: Any, y: Any, sample_weight: Any = None) -> "ProbeData":  # noqa: N803
         with np.errstate(over="ignore"):  # what float32 does not hold is refused
@@ -456,8 +442,8 @@ class LinearProbe(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
         return ProbeData(classes, values, labels, values.shape[1], norms, weights)
 
     def _rule(self, mu: float, size: float, data: "ProbeData") -> "DefaultSettings":
-        counts = bool(self.fit_intercept)
-        return default_settings(mu, size, data.width, data.outputs, scaling=self._scales, counts=counts)
+        given = {"scaling": self._scales, "counts": bool(self.fit_intercept)}
+        return default_settings(mu, size, data.width, data.outputs, unit_rows=data.norms is not None, **given)
 
 
 @dataclass(frozen=True)
@@ -470,7 +456,7 @@ class ProbeData:
     classes: Any
     features: Tensor
     labels: Tensor
-    width: int  # the number of features after a projection, without an intercept
+    width: int  # the number of features, without an intercept
     norms: Tensor | None = None  # of the rows before they were scaled to norm 1, if they were
     weights: ExampleWeights | None = None
 
@@ -531,20 +517,17 @@ def class_codes(y: Any, public_classes: Any = None) -> tuple[Any, Any]:
     >>> classes.tolist(), codes.tolist()
     (['a', 'b'], [1, 0, 1])
     """
-    if public_classes is None:
-        classes, codes = np.unique(y, return_inverse=True)
-    else:
-        try:
-            classes = np.unique(np.asarray(plain(public_classes)))
-            codes = np.searchsorted(classes, y).clip(max=len(classes) - 1)
-        except (TypeError, ValueError, RuntimeError):
-            raise TypeError(f"public_classes must hold labels like y's, got {public_classes!r}") from None
-        if len(classes) < 2:
-            raise ValueError(f"public_classes must hold 2 classes at least, got {public_classes!r}")
-        outside = classes[codes] != y
-        if outside.any():
-            first = int(np.argmax(outside))
-            raise ValueError(f"y must hold public_classes only, got {np.asarray(y)[first]} at index {first}")
+    try:
+        classes = np.unique(y if public_classes is None else np.asarray(plain(public_classes)))
+        codes = np.searchsorted(classes, y).clip(max=len(classes) - 1)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"public_classes must hold labels like y's, got {public_classes!r}") from None
+    if public_classes is not None and len(classes) < 2:
+        raise ValueError(f"public_classes must hold 2 classes at least, got {public_classes!r}")
+    outside = classes[codes] != y
+    if outside.any():
+        first = int(np.argmax(outside))
+        raise ValueError(f"y must hold public_classes only, got {np.asarray(y)[first]} at index {first}")
     if len(classes) < 2:
         raise ValueError(f"y must hold at least 2 classes, got {len(classes)} class")
     return classes, codes.astype(np.int64)
@@ -600,7 +583,14 @@ class DefaultSettings:
 
 
 def default_settings(
-    mu: float, public_size: float, features: int, classes: int, *, scaling: bool, counts: bool
+    mu: float,
+    public_size: float,
+    features: int,
+    classes: int,
+    *,
+    scaling: bool,
+    counts: bool,
+    unit_rows: bool,
 ) -> DefaultSettings:
     """Returns the settings of a probe of which only a target epsilon is given, from public numbers alone.
 
@@ -612,17 +602,19 @@ def default_settings(
         movement = learning_rate * clip * steps / (1 - momentum).
 
     The noise in the score of a row then has the standard deviation movement / (mu n), whatever the clip and
-    the number of steps. The rule lets the weights go until that noise is 1, and no farther than 300 K:
-    beyond, steps are so large that clipped gradients no longer balance each other, and accuracy falls.
-    ``benchmarks/default_settings.py`` compares the rule with the best of a search.
+    the number of steps. The rule lets the weights go until that noise is 1, and no farther than 3000 K where
+    rows have norm 1, and 300 K where features are scaled each by itself: beyond, steps are so large that
+    clipped gradients no longer balance each other, and accuracy falls. ``benchmarks/default_settings.py``
+    compares the rule with the best of a search.
 
-    >>> rule = default_settings(0.268, 50_000, 1280, 10, scaling=True, counts=True)
+    >>> rule = default_settings(0.268, 50_000, 1280, 10, scaling=True, counts=True, unit_rows=True)
     >>> rule.share, rule.clip, rule.steps, rule.momentum, round(rule.movement)
-    (0.1, Norm(0.1), 32, 0.5, 3000)
+    (0.1, Norm(0.3), 32, 0.5, 12499)
     """
-    share = scaling_share(mu, public_size, features) if scaling else 0.0
+    share = scaling_share(mu, public_size, features, unit_rows=unit_rows) if scaling else 0.0
     left = mu * math.sqrt(1 - share - COUNTS_SHARE * counts)
-    return DefaultSettings(share, Norm(0.1), 32, 0.5, min(left * public_size, 300.0 * classes))
+    clip, farthest = (Norm(0.3), 3000.0) if unit_rows else (Norm(0.1), 300.0)
+    return DefaultSettings(share, clip, 32, 0.5, min(left * public_size, farthest * classes))
 
 
 @dataclass(frozen=True)
@@ -683,11 +675,14 @@ class _Training:
         own = () if given.weights is None else (given.weights.values,)
         digest = b"" if seed is None else data_digest(given.features, given.labels, *own)
         sums = PrivateSums(plan.sums, len(given.features), seed=seed, data=digest, **settings)
-        if "magnitudes" in plan.sums:
+        if "mean" in plan.sums:
+            scaling = private_row_scaling(given.features, sums)
+        elif "magnitudes" in plan.sums:
             rows = given.features
             if given.classes is None:
                 rows = torch.cat((rows, given.labels[:, None].to(rows.dtype)), dim=1)
             scaling = private_scaling(rows, sums)
+        if scaling is not None:
             data = given.scaled(*scaling)
         data = data.with_intercept(plan.intercept)
         if "classes" in plan.sums:

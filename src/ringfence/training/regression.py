@@ -1,18 +1,19 @@
 """Linear regression on fixed features, trained privately."""
 
 import math
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 import torch
 from sklearn.base import RegressorMixin
 
-from ringfence.mechanisms.base import Mechanism
-from ringfence.training.clipping import Clip, Norm
+from ringfence.training.clipping import Norm
 from ringfence.training.private_statistics import scaling_share
 from ringfence.training.probe import DefaultSettings, LinearEstimator, ProbeData, _validated
 
 
+@dataclass(eq=False, repr=False)
 class LinearRegression(RegressorMixin, LinearEstimator):  # type: ignore[misc]
     """Least squares by full-batch private gradient descent: what ``LinearProbe`` does, for numbers.
 
@@ -33,43 +34,7 @@ class LinearRegression(RegressorMixin, LinearEstimator):  # type: ignore[misc]
 
     secure = False  # the rounding of squared errors is not charged
     public_classes = None
-
-    def __init__(
-        self,
-        mechanism: Mechanism | str | None = None,
-        clip: float | Clip | None = None,
-        learning_rate: float | None = None,
-        steps: int | None = None,
-        *,
-        momentum: float | None = None,
-        target_epsilon: float | None = None,
-        target_delta: float | None = None,
-        fit_intercept: bool = True,
-        private_scaling: bool | None = None,
-        public_center: Any = 0.0,
-        public_scale: Any = 1.0,
-        unit_rows: bool | None = None,
-        public_projection: Any = None,
-        public_size: float | None = None,
-        random_state: Any = None,
-        device: str = "cpu",
-    ) -> None:
-        self.mechanism = mechanism
-        self.clip = clip
-        self.learning_rate = learning_rate
-        self.steps = steps
-        self.momentum = momentum
-        self.target_epsilon = target_epsilon
-        self.target_delta = target_delta
-        self.fit_intercept = fit_intercept
-        self.private_scaling = private_scaling
-        self.public_center = public_center
-        self.public_scale = public_scale
-        self.unit_rows = unit_rows
-        self.public_projection = public_projection
-        self.public_size = public_size
-        self.random_state = random_state
-        self.device = device
+    _of_one_kind = False
 
     def fit(self, X: Any, y: Any) -> Self:  # noqa: N803 (scikit-learn's names)
         """Trains on features (n, p), dense or sparse, and numbers (n,)."""

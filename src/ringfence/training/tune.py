@@ -5,11 +5,9 @@ settings by looking at the data. Here the choice is charged (``accounting/select
 """
 
 import math
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count, product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,8 +27,8 @@ from ringfence.training.target import Target
 _TUNED = ("clip", "learning_rate", "steps", "momentum")
 # LinearProbe's arguments that all runs share, besides those of _TUNED that are not in the grid.
 _SHARED = (
-    *("fit_intercept", "private_scaling", "public_center", "public_scale", "unit_rows", "public_projection"),
-    *("public_size", "public_classes", "device"),
+    *("fit_intercept", "private_scaling", "public_center", "public_scale", "unit_rows", "public_size"),
+    *("public_classes", "device"),
 )
 _VALID: dict[str, Any] = {"clip": Norm(1.0), "learning_rate": 1.0, "steps": 1}
 _ROOM = 1 - 1e-6  # of mu: a probe's own epsilon is rounded
@@ -128,15 +126,6 @@ class Tuned:
         assumed = ("Assumed: " + " ".join(self.assumptions),) if self.assumptions else ()
         return "\n\n".join((promised, charged, secret, *assumed))
 
-    def as_dict(self) -> dict[str, Any]:
-        """Returns what was released as plain data, without the weights."""
-        setting = {name: value if name != "clip" else repr(value) for name, value in self.setting.items()}
-        return {
-            **{"epsilon": self.epsilon, "delta": self.delta, "setting": setting, "right": self.right},
-            **{"expected_runs": self.plan.expected_runs, "run_mu": self.plan.mu, "settings": self.settings},
-            **{"score_sigma": self.plan.score_sigma, "statement": self.statement},
-        }
-
 
 def tune(
     features: Any,
@@ -200,11 +189,12 @@ def tune(
 
 def _shared(options: dict[str, Any], grid: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the arguments of ``LinearProbe`` that all runs share."""
+    known = (*_SHARED, *_TUNED)
     for name in options:
         if name in grid:
             raise ValueError(f"{name} must be given once, got it in grid and beside it")
-        if name not in (*_SHARED, *_TUNED):
-            raise TypeError(f"tune has no argument {name!r}; known are {', '.join((*_SHARED, *_TUNED))}")
+        if name not in known:
+            raise TypeError(f"tune has no argument {name!r}; known are {', '.join(known)}")
     return options
 
 
@@ -254,25 +244,3 @@ def tuning_settings(grid: Mapping[str, Any]) -> list[dict[str, Any]]:
     if (number := math.prod(map(len, grid.values()))) > _MOST_SETTINGS:
         raise ValueError(f"grid must have at most {_MOST_SETTINGS} combinations, got {number}")
     return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
-
-
-def read_tuning_grid(path: Path) -> dict[str, list[Any]]:
-    """Returns the lists of a TOML file for ``tuning_settings``; ``clip_norm`` gives ``Norm`` clips.
-
-    ::
-
-        clip_norm = [0.03, 0.1, 0.3]
-        learning_rate = [16, 64, 256, 1024]
-        steps = [8, 32]
-    """
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, or nested without end
-        raise ValueError(f"{path} is not TOML: {error}") from None
-    try:
-        norms = [Norm(value) for value in checks.listed("clip_norm", content.pop("clip_norm", []))]
-        grid = {**content, "clip": [*content.get("clip", []), *norms]} if norms else content
-        tuning_settings(grid)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{path}: {error}") from None
-    return grid

@@ -56,6 +56,21 @@ def test_public_statistics() -> None:
     assert data.attributes.tolist() == [1.0, 1.0]
 
 
+def test_the_private_features_themselves_are_refused() -> None:
+    free = replace(GRID, center=None, scale=None)
+    copy = Features(DATA.train_features.copy(), DATA.train_labels)
+    narrow = Features(DATA.train_features[:, :1], DATA.train_labels)
+    public = Features(DATA.train_features + 1, DATA.train_labels)
+    for grid, given, message in (
+        (free, copy, "must be of other features than the private ones"),
+        (free, narrow, "must be of 2 features, got 1"),
+        (replace(free, center=0.0), public, "must not be given together"),
+        (replace(free, scale=1.0), public, "must not be given together"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            sweep_data(DATA, grid, "paper", given)
+
+
 def test_rows_of_norm_1_by_themselves() -> None:
     grid = replace(GRID, unit_rows=True)
     data = sweep_data(DATA, grid, "paper")
