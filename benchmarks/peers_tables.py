@@ -69,8 +69,8 @@ def opendp_gaussian(epsilon: float, norm: float) -> float:
 
 def counts(epsilon: float, cells: int) -> dict[str, float]:
     """Standard errors of a count."""
-    budget, norm = Budget.checked(epsilon, DELTA), math.sqrt(cells)
-    used = count_noise(budget, "auto", cells)
+    budget, norm = Budget.checked(epsilon, DELTA, kind="auto"), math.sqrt(cells)
+    used = count_noise(budget, cells)
     return {
         f"here, {used.name}": used.error,
         "OpenDP Laplace": opendp_laplace(epsilon, cells),
@@ -84,7 +84,7 @@ def counts(epsilon: float, cells: int) -> dict[str, float]:
 
 def sums(epsilon: float, cells: int) -> dict[str, float]:
     """Standard errors of a sum of values between -1 and 1."""
-    used, norm = count_noise(Budget.checked(epsilon, DELTA), "auto", cells, UNITS), math.sqrt(cells)
+    used, norm = count_noise(Budget.checked(epsilon, DELTA, kind="auto"), cells, UNITS), math.sqrt(cells)
     analytic = GaussianAnalytic(epsilon=epsilon, delta=DELTA, sensitivity=norm)
     return {
         f"here, {used.name}": used.error,
@@ -113,7 +113,7 @@ def medians(epsilon: float, cells: int) -> dict[str, float]:
 
 def means(epsilon: float, cells: int) -> dict[str, float]:
     """Standard errors of a mean of 1/2 of values between -1 and 1, times the number of people."""
-    used = mean_noise(Budget.checked(epsilon, DELTA), "auto", cells)
+    used = mean_noise(Budget.checked(epsilon, DELTA, kind="auto"), cells)
     shares = SUM_SHARE * epsilon, (1 - SUM_SHARE) * epsilon
     laplace = [math.sqrt(2) * cells / share for share in shares]
     gaussian = [opendp_gaussian(epsilon, math.sqrt(cells / share)) for share in (2 / 3, 1 / 3)]

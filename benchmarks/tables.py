@@ -2,7 +2,7 @@
 
     python -m benchmarks.tables [--rows 100000000] [--format csv] [--folder FOLDER]
 
-Claims, from 10 million rows on: without a person column a release takes at most twice as long as the
+Claims, from 10 million rows on: without a person column a release takes at most 1.5 times as long as the
 GROUP BY, and the peak of its memory is at most 1.5 times that of a tenth of the rows. With a person column
 the database holds at most 4 GB and the rest goes to disk. Every measurement has a process of its own, which
 has released a table of two rows before: imports are not timed, but those of the last line are, which is the

@@ -1026,6 +1026,9 @@ several votes of a person at one query
 + own = own.distinct()
 
 @ src/ringfence/releases/cells.py: releases/cells
+whole numbers beyond the bins count in the first of them
+- beyond.ifelse(low, column)
++ beyond.ifelse(low + 1, column)
 an infinite value is in an open bin
 - ends if dates else (min(max(end, -LARGEST), LARGEST) for end in ends)
 + ends
@@ -1074,10 +1077,10 @@ several columns for the price of one
 + laplace_scale(budget, at_most)
 @ src/ringfence/releases/means.py: releases/every_job
 several sums for the price of one
-- used = count_noise(budget, noise, read.at_most * len(columns), UNITS)
--     promised = used.loss(read.units, read.at_most * len(columns))
-+ used = count_noise(budget, noise, read.at_most, UNITS)
-+     promised = used.loss(read.units, read.at_most)
+- used = count_noise(budget, read.most * len(columns), UNITS)
+-     promised = used.loss(read.units, read.most * len(columns))
++ used = count_noise(budget, read.most, UNITS)
++     promised = used.loss(read.units, read.most)
 
 @ src/ringfence/releases/counts.py: releases/shares_sums_quantiles
 intervals of counts that are too short
@@ -1102,8 +1105,8 @@ ranks so far apart that floats round them
 
 @ src/ringfence/releases/shares.py: releases/every_job
 many questions for the price of one
-- used = count_noise(budget, noise, most * len(names), _UNITS)
-+ used = count_noise(budget, noise, most, _UNITS)
+- used = count_noise(budget, most * len(names), _UNITS)
++ used = count_noise(budget, most, _UNITS)
 @ src/ringfence/releases/shares.py: releases/shares_sums_quantiles
 intervals of shares without the noise of the number of people
 - used.deviation * math.sqrt(answers)
@@ -1119,7 +1122,7 @@ lines that do not fit the dialect are read all the same
 - "strict_mode": True
 + "strict_mode": False
 a quote inside a cell is taken as it comes
-- if before not in around or (at < len(pieces) - 1 and after not in around[:2]):
+- if before not in around or (piece < len(pieces) - 1 and after not in around[:2]):
 + if False:
 a quote that nothing closes swallows the rows behind it
 -     if inside:
@@ -1130,9 +1133,6 @@ a file that is given twice counts twice
 a name with brackets stands for another file
 - [escape(name) for name in same]
 + list(same)
-the categories of a Categorical are public
-- if type(dtype).__name__ == "Enum"
-+ if hasattr(dtype, "categories")
 a masked cell is released
 - if np.ma.is_masked(
 + if None is np.ma.is_masked(
@@ -1193,7 +1193,7 @@ zeros of a survey are taken for no answer without a word
 - codes[0.0] = UNCLEAR
 + codes[0.0] = -1
 a person whose answers are replaced charged as one who is added
-- 4.0 if neighbours == "replaced" else 1.0
+- 4.0 if poll.neighbours == "replaced" else 1.0
 + 1.0
 
 @ src/ringfence/report/certificate.py: report/certificate

@@ -124,8 +124,8 @@ def test_long_files_surveys_and_what_the_owner_is_told(tmp_path: Path) -> None:
         private = [
             line for line in run.stderr.splitlines() if line.startswith("private, not to be published: ")
         ]
-        assert "2 rows are left out" in private[0]
-        assert "at_most=1 leaves out something of 1 people" in private[1]
+        assert "Rows left out, which have no value in a column of the cells: 2." in private[0]
+        assert "People of whom at_most=1 leaves something out, who would count more often: 1." in private[1]
         assert "of 2 decisions are expected to be wrong" in private[2]
         public = run.stdout + "".join(
             path.read_text() for path in out.iterdir() if path.suffix in (".csv", ".txt")

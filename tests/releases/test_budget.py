@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,7 +18,9 @@ from tests.tensors import float64
 @pytest.mark.parametrize("cells", [1, 2, 4, 8, 16, 64])
 def test_the_smaller_standard_error_is_taken(epsilon: float, cells: int) -> None:
     budget = Budget.checked(epsilon, 1e-6)
-    taken, *both = (count_noise(budget, kind, cells) for kind in ("auto", "gaussian", "laplace"))
+    taken, *both = (
+        count_noise(replace(budget, kind=kind), cells) for kind in ("auto", "gaussian", "laplace")
+    )
     assert taken.error == min(one.error for one in both)
     assert [one.name for one in both] == ["Gaussian", "Laplace"]
     assert (taken.name == "Laplace") == (cells <= (4 if epsilon == 0.1 else 8))
@@ -27,7 +30,7 @@ def test_the_smaller_standard_error_is_taken(epsilon: float, cells: int) -> None
 def test_the_scale_meets_the_target_and_a_little_less_does_not(
     epsilon: float, delta: float, cells: int
 ) -> None:
-    scale = laplace_scale(Budget.checked(epsilon, delta, pure=True), cells)
+    scale = laplace_scale(Budget.checked(epsilon, delta, kind="laplace"), cells)
     assert scale <= cells / epsilon * (1 + 1e-9)
     assert dominated_epsilon((("pure", 1 / scale, cells),), delta) <= epsilon
     assert dominated_epsilon((("pure", 1.002 / scale, cells),), delta) > epsilon

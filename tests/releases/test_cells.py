@@ -1,5 +1,6 @@
 """Cells are public: declared, all combinations; and one person moves at most so many of them."""
 
+import itertools
 import math
 import secrets
 from pathlib import Path
@@ -7,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pandas
-import polars
 import pytest
 import torch
 from torch import Tensor
@@ -68,7 +68,7 @@ def test_rows_without_a_value_are_left_out_or_counted_apart(missing: Any, person
         wanted |= {(None, young): 1, ("s", None): 1, (None, None): 1}
         assert len(found) == 9
     assert {cell: many for cell, many in found.items() if many} == wanted
-    told = "3 rows are left out, which have no value in a column of the cells."
+    told = "Rows left out, which have no value in a column of the cells: 3."
     assert (told in rows.told) == (missing == "drop")
 
 
@@ -90,7 +90,7 @@ def test_values_that_are_missing_are_left_out_and_those_that_are_no_numbers_refu
     bad = frame.assign(x=["1", None, "inf", "0"])
     with (
         open_rows(bad) as rows,
-        pytest.raises(ValueError, match="column 'x' has the value 'inf', where a num"),
+        pytest.raises(ValueError, match="column 'x' has the value 'inf', where a fin"),
     ):
         sums_in(rows, public_cells(rows, [], missing="drop"), [HALF], None, 1)
 
@@ -111,14 +111,53 @@ def test_the_owner_is_told_whom_at_most_leaves_out() -> None:
     for at_most, wanted in ((1, 2), (2, 1), (3, 0)):
         with open_rows(frame) as rows:
             people_in(rows, public_cells(rows, ["ward"], [0, 1, 2]), "who", at_most)
-        told = [f"at_most={at_most} leaves out something of {wanted} people, who would count more often."]
+        told = [
+            f"People of whom at_most={at_most} leaves something out, who would count more often: {wanted}."
+        ]
         assert rows.told == (told if wanted else [])
 
 
-def test_a_declared_dtype_is_a_domain() -> None:
-    frame = polars.DataFrame({"x": polars.Series(["b", None], dtype=polars.Enum(["b", "a"]))})
-    assert in_cells(frame.drop_nulls(), ["x"]) == {("b",): 1, ("a",): 0}
-    assert in_cells(frame, ["x"], {"x": ["b", None]}) == {("b",): 1, (None,): 1}
+EDGES = [
+    [0, 18, 65, 90],
+    [-3.5, 0.5, 18.2, 64.9, 99.5],
+    [-math.inf, 18, math.inf],
+    [18, 65, math.inf],
+    [-math.inf, 0, 30],
+    [-math.inf, math.inf],
+    [0.2, 0.8],
+    [-1e300, 5, 1e300],
+]
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int8, np.uint8, float])
+@pytest.mark.parametrize("edges", EDGES)
+def test_whole_numbers_are_in_the_bins_that_their_edges_say(kind: Any, edges: list[float]) -> None:
+    """Whole numbers are grouped before they are sorted into bins; numbers beyond the bins stay beyond."""
+    values = [-128, -4, -1, 0, 1, 17, 18, 19, 64, 65, 90, 99, 100, 127]
+    values = [value for value in values if value >= 0] if kind == np.uint8 else values
+    frame = pandas.DataFrame({"x": np.array(values, dtype=kind)})
+    bins = list(itertools.pairwise(edges))
+    wanted = [
+        sum(low <= value < high or (value == high and high == edges[-1]) for value in values)
+        for low, high in bins
+    ]
+    beyond = len(values) - sum(wanted)
+    if beyond:
+        with pytest.raises(ValueError, match=r"column 'x' has the value -?\d+(\.0)?, which its bins lack"):
+            in_cells(frame, ["x"], bins={"x": edges})
+        inside = [value for value in values if edges[0] <= value <= edges[-1]]
+        frame = pandas.DataFrame({"x": np.array(inside, dtype=kind)})
+    if len(frame):
+        assert list(in_cells(frame, ["x"], bins={"x": edges}).values()) == wanted
+
+
+def test_whole_numbers_that_are_missing_are_in_no_bin() -> None:
+    frame = pandas.DataFrame({"x": pandas.array([1, None, 5, None], dtype="Int64")})
+    with pytest.raises(ValueError, match="column 'x' has a missing value"):
+        in_cells(frame, ["x"], bins={"x": [0, 3, 9]})
+    with open_rows(frame) as rows:
+        cells = public_cells(rows, ["x"], bins={"x": [0, 3, 9]}, missing="category")
+        assert people_in(rows, cells, None, 1).tolist() == [1, 1, 2]
 
 
 FREE_TEXT = pandas.DataFrame({"region": ["n", *map(str, range(50))]})
@@ -281,7 +320,9 @@ def test_rows_without_a_person_or_a_value_are_refused() -> None:
         counted(frame.assign(who=frame["who"].where(frame.index != 5)), 1)
     with pytest.raises(ValueError, match="column 'cost' has a missing value, where a number is needed"):
         counted(frame.assign(cost=frame["cost"].where(frame.index != 5)), 1)
-    with pytest.raises(ValueError, match="column 'cost' has the value 'much', where a number is needed"):
+    with pytest.raises(
+        ValueError, match="column 'cost' has the value 'much', where a finite number is needed"
+    ):
         counted(frame.assign(cost="much"), 1)
     with pytest.raises(ValueError, match="the table must have at least one row, got none"):
         counted(frame[:0], 1)

@@ -149,6 +149,14 @@ def truth(cells: Callable[[dict[str, Any]], Any], keys: list[Any], persons: bool
     return [sum(cell == key for cell, _ in found) for key in keys]
 
 
+@pytest.mark.parametrize("edges", [[0, 250, 500, 1000], [-math.inf, 99.5, 700, math.inf]])
+def test_bins_of_whole_numbers(data: Any, edges: list[float]) -> None:
+    found = rf.release_counts(data, ["ward", "left"], domain={"ward": WARDS}, bins={"left": edges}, sigma=1.0)
+    keys = [(ward, group) for ward in WARDS for group in range(3)]
+    wanted = truth(lambda row: (row["ward"], sum(row["left"] >= edge for edge in edges[1:3])), keys)
+    assert found.account.details["cell_values"] == wanted
+
+
 def age_group(row: dict[str, Any]) -> int:
     return int(row["age"] >= 18) + int(row["age"] >= 65)
 
@@ -351,7 +359,7 @@ def test_floats_that_stand_for_several_people_and_infinite_values_are_refused() 
     large = pandas.DataFrame({"who": [1.0, 2.0**53], "x": [1.0, math.inf]})
     with pytest.raises(ValueError, match="column 'who' must name people by integers or text, got float"):
         rf.release_counts(large, person="who", sigma=1.0)
-    with pytest.raises(ValueError, match="column 'x' has the value inf, where a number is needed"):
+    with pytest.raises(ValueError, match="column 'x' has the value inf, where a finite number is needed"):
         rf.release_means(large, "x", lower=0, upper=1, sigma=1.0)
     two = pyarrow.table([[1], [2]], names=["Ward", "ward"])
     with pytest.raises(ValueError, match="the table must name each column once, in upper or lower case"):

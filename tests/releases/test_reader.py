@@ -165,6 +165,20 @@ def test_another_dialect_or_a_stray_quote_is_refused(data: bytes, complaint: str
     assert "secret" not in str(raised.value)
 
 
+def test_the_line_is_named_in_a_large_file_and_folders_are_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "_BLOCK", 64)
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    rows = [f"{row},C" for row in range(500)]
+    for place in (3, 250, 499):
+        rows[place] = f'{place},C"x'
+        (tmp_path / "deep" / "er" / "a.csv").write_text("\n".join(["id,language", *rows, ""]))
+        with pytest.raises(ValueError, match=f"a quote inside a cell in line {place + 2}$"):
+            read_table(str(tmp_path / "**" / "a.csv"))
+        rows[place] = f"{place},C"
+
+
 def test_semicolons_in_the_header_are_the_delimiter(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text('id;language\n1;"a;b"\n2;c,d\n')
     assert set(rows_of(tmp_path / "t.csv")) == {("1", "a;b"), ("2", "c,d")}
@@ -297,21 +311,6 @@ def test_hidden_numbers_are_missing_in_every_kind() -> None:
     for kind, make in KINDS.items():
         made = make_table(read_table(make({"a": [1], "b": [2]})).kind, columns)
         assert np.isnan(plain(made)[1][1]), kind
-
-
-def test_what_a_frame_declares() -> None:
-    def declared(data: Any) -> Any:
-        with open_rows(data) as rows:
-            return rows.declared
-
-    ordered = pandas.Categorical(["b"], ["b", "a"], ordered=True)
-    assert declared(pandas.DataFrame({"x": ordered})) == {}  # .astype("category").cat.as_ordered()
-    seen = pandas.DataFrame({"x": ["b", "a"]}).astype("category")  # categories that happen to occur
-    assert declared(seen) == {}
-    chosen = polars.DataFrame({"x": polars.Series(["b"], dtype=polars.Enum(["b", "a"]))})
-    assert declared(chosen) == {"x": ("b", "a")}
-    assert declared(chosen.cast(polars.Categorical)) == {}
-    assert declared(pyarrow.table({"x": pyarrow.array(["b"]).dictionary_encode()})) == {}
 
 
 @pytest.mark.parametrize(

@@ -209,3 +209,9 @@ def test_what_no_eye_can_read_is_not_drawn(tmp_path: Path) -> None:
     assert time.perf_counter() - start < 5
     assert [path.name for path in files] == ["table.csv", "statement.txt", "report.html"]
     assert "There is no chart" in files[-1].read_text()
+
+
+def test_panels_have_one_scale_that_reaches_to_every_bar() -> None:
+    places = {"region": ["n", "n", "s"], "age": ["a", "b", "a"]}
+    bars = Bars("c", "count", [Series("count", [10, 3, 400])], places)
+    assert [panel.y_also for panel in bars.chart("t").panels] == [(10, 3, 400)] * 2

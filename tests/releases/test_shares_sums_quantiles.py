@@ -69,6 +69,7 @@ def test_quantiles_are_found_with_intervals_that_hold_them(level: float) -> None
     assert empty.account.per_instance.epsilon <= empty.account.epsilon <= 0.1
     alone = rf.release_quantiles(frame, "x", candidates=range(100), epsilon=1.0, coverage=None)
     assert "suppressed" not in alone.columns
+    assert alone.statement.public.endswith("or more with a chance of at most 5 %.")
 
 
 @pytest.mark.parametrize("level", [0.5, 0.1, 0.97])

@@ -119,7 +119,9 @@ def test_surveys_are_coded_in_many_ways(
 def test_the_owner_is_told_and_a_large_delta_is_warned_of() -> None:
     with pytest.warns(UserWarning, match=r"delta 0\.01 is more than 1 / 120, the number of voters"):
         votes = rf.release_votes(np.ones((120, 2)), sigma=9.0, delta=0.01, neighbours="replaced", at_most=1)
-    assert votes.private[0] == "at_most=1 leaves out something of 120 people, who would count more often."
+    assert (
+        votes.private[0] == "People of whom at_most=1 leaves something out, who would count more often: 120."
+    )
     assert "of 2 decisions are expected to be wrong" in votes.private[1]
     assert not set(votes.private) & {*votes.statement.promises, *votes.statement.leaves_out}
 

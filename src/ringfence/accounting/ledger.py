@@ -117,7 +117,7 @@ class Ledger:
                 raise ValueError(f"{place} is a ledger with {name} {self._header.get(name)!r}, not {ours!r}")
         self.epsilon: float | None = self._header["epsilon"]
         self.delta: float = self._header["delta"]
-        self.neighbours: str = self._header["neighbours"]
+        self.neighbours: Literal["added", "replaced"] = self._header["neighbours"]
         self.planned: bool = self._header["planned"]
 
     def release(

@@ -183,7 +183,7 @@ _OPTIONS: dict[str, Any] = {
     "confident_above": _option(_Real, "No answer where the largest noisy count is below this."),
     "threshold": _option(_Real, "No answer where the largest noisy count is below this."),
     "threshold_sigma": _option(_Real, "The noise of that question; twice sigma if left out."),
-    "neighbours": _option(str, "What is protected: that somebody is 'added', or 'replaced'."),
+    "neighbours": _option(_Text, "What is protected: that somebody is 'added', or 'replaced'."),
     "ignore": _option(_Text, "Columns to leave out: group,remarks.", lambda given: read_names(given) or []),
     "publish_epsilon": _option(bool, "Publish what it cost these voters too, with noise."),
     "ledger": _option(_Text, "The budget to charge: a URL of 'ringfence ledger create'.", read_ledger),

@@ -66,6 +66,8 @@ class SharedTable:
         self._number, self._hash = 0, ""  # of the last row that was taken
         if isinstance(place, Path):
             self._place = Path(os.path.realpath(place))
+            if begin is None and not self._place.exists():
+                raise FileNotFoundError(f"{place} holds no ledger: give epsilon to make one")
             with _ALONE:
                 made = 0 if begin is None else os.O_CREAT
                 os.close(os.open(self._place, os.O_RDWR | made, OWNER_ALONE))

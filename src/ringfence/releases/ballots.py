@@ -44,7 +44,7 @@ from ringfence.releases.cells import (
     bounded,
     check_choices,
     choice_axis,
-    count_kept,
+    count_choices,
     people_in,
     people_of,
     public_cells,
@@ -241,16 +241,8 @@ def count_ballots(
                 part = ballots.select("person", cell=ibis.literal(at, "int64"), choice=choice)
                 parts.append(part.filter(part.choice >= 0))
         if bound and parts:
-            counts = _count_choices(rows, ibis.union(*parts), counts.shape, cast(int, at_most))
+            counts = count_choices(rows, ibis.union(*parts), len(names), choices, cast(int, at_most))
     return counts.double()
-
-
-def _count_choices(rows: Rows, own: Any, shape: torch.Size, at_most: int) -> Tensor:
-    """Counts votes, (queries, choices), of persons at cells, each of whom counts at so many of them."""
-    keys = ("cell", "choice")
-    found = count_kept(rows, own, shape[0], at_most, by=keys)
-    cell, choice, people = (torch.tensor(found[name].to_pylist()).long() for name in (*keys, "people"))
-    return torch.zeros(shape, dtype=torch.int64).index_put_((cell, choice), people)
 
 
 def read_choices(data: Any, name: str, values: Any, **how: Any) -> Votes:
@@ -305,7 +297,7 @@ def read_votes(
             own = bounded(rows, own, cells.count, 1, each=("person", "query"))
             own = own.select("person", cell=own.query, choice=own.cell % choices)
             most = limit(places.count) or places.count
-            counts = _count_choices(rows, own, torch.Size((places.count, choices)), most)
+            counts = count_choices(rows, own, places.count, choices, most)
     names = list(zip(*places.columns.values(), strict=True))
     queries = [own[0] if len(own) == 1 else ", ".join(map(str, own)) for own in names]
     return Votes(
@@ -362,14 +354,20 @@ class Poll:
     def checked(
         cls,
         budget: Budget,
-        neighbours: Neighbours,
+        neighbours: Neighbours | None,
         at_most: int | None,
         publish_epsilon: bool,
         *,
+        usual: Neighbours = "replaced",
         binary: bool = False,
         noise: NoiseKind = "gaussian",
     ) -> "Poll":
-        """The request that the arguments of a job describe, which are refused before the data is read."""
+        """The request that the arguments of a job describe, which are refused before the data is read.
+
+        Where ``neighbours`` is None they are those of the ledger, or else the ``usual`` ones of the job.
+        """
+        if neighbours is None:
+            neighbours = usual if budget.ledger is None else budget.ledger.neighbours
         checks.one_of("noise", noise, ("auto", "gaussian", "gumbel"))
         if publish_epsilon and noise == "gumbel":
             raise ValueError("noise must be 'gaussian' with publish_epsilon, got 'gumbel'")

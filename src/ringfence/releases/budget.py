@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.calibration import smallest_sigma
+from ringfence.accounting.conversion import gaussian_epsilon
 from ringfence.accounting.induction import dominated_epsilon
 from ringfence.accounting.ledger import Ledger
 from ringfence.accounting.privacy_loss import PrivacyLoss, delta_left
@@ -78,6 +79,7 @@ class Budget:
     noise: Noise
     ledger: Ledger | None
     what: str | None = None  # the name of the ledger's entry, that of the job if left out
+    kind: NoiseKind = "gaussian"
 
     @classmethod
     def checked(
@@ -88,19 +90,20 @@ class Budget:
         seed: Any = None,
         ledger: Any = None,
         what: Any = None,
-        *,
-        pure: bool = False,
+        kind: NoiseKind = "gaussian",
     ) -> "Budget":
         """The budget that the arguments of a job describe, which are refused before anything is charged.
 
-        delta = 0 is possible where the noise may be ``pure``.
+        delta = 0 is possible where the ``kind`` of noise may be Laplace.
         """
+        checks.one_of("noise", kind, NOISES)
         if ledger is not None:
             checks.instance("ledger", ledger, Ledger)
         if what is not None and not (checks.instance("what", what, str).strip() and ledger is not None):
             raise ValueError(f"what must be some words, with the ledger whose entry it names, got {what!r}")
         noise = seed if isinstance(seed, Noise) else Noise(seed)
-        delta = checks.probability_or_zero("delta", delta) if pure else checks.probability("delta", delta)
+        within = checks.probability if kind == "gaussian" else checks.probability_or_zero
+        delta = within("delta", delta)
         if delta > _LARGEST_DELTA:
             raise ValueError(
                 f"delta must be at most {_LARGEST_DELTA}, got {delta:g}: with that chance the promise may "
@@ -116,16 +119,18 @@ class Budget:
                 raise ValueError(
                     f"sigma must be at most {_LARGEST:g}, got {sigma!r}: no grid holds such noise"
                 )
-            return cls(None, delta, multiplier, noise, ledger, what)
+            return cls(None, delta, multiplier, noise, ledger, what, kind)
         target = checks.number("epsilon", epsilon, checks.positive)
         if delta == 0:
-            return cls(target, delta, math.inf, noise, ledger, what)
+            return cls(target, delta, math.inf, noise, ledger, what, kind)
         exact = delta_left(1, delta, lambda at: target)
+        far = math.sqrt(-2 * math.log(exact))
+        enough = (far + math.sqrt(far * far + 2 * target)) / (2 * target)  # by a tail bound of the loss
         found = smallest_sigma(
-            lambda sigma: gaussian_loss(1 / sigma).epsilon(exact), target, start=1.0, tolerance=1e-7
+            lambda sigma: gaussian_epsilon(1 / sigma, exact), target, start=enough, tolerance=1e-7
         )
         # a little more noise than was found: products with norms are rounded, and more numbers are drawn
-        return cls(target, delta, found * (1 + 1e-9), noise, ledger, what)
+        return cls(target, delta, found * (1 + 1e-9), noise, ledger, what, kind)
 
     def sigma(self, norm: float) -> float:
         """The noise of every number, where one person moves all of them together by at most ``norm``."""
@@ -311,17 +316,17 @@ class LaplaceNoise:
 TableNoise = GaussianNoise | LaplaceNoise
 
 
-def count_noise(budget: Budget, kind: NoiseKind, at_most: int, units: int = 1) -> TableNoise:
+def count_noise(budget: Budget, at_most: int, units: int = 1) -> TableNoise:
     """The noise of numbers of which one person moves ``at_most`` by at most 1: the smaller one.
 
-    >>> budget = Budget.checked(1.0, 1e-6)
-    >>> [count_noise(budget, "auto", cells).name for cells in (1, 8, 64)]
+    >>> budget = Budget.checked(1.0, 1e-6, kind="auto")
+    >>> [count_noise(budget, cells).name for cells in (1, 8, 64)]
     ['Laplace', 'Laplace', 'Gaussian']
     """
     sigma = budget.sigma(math.sqrt(at_most))
-    if kind != "gaussian":
+    if budget.kind != "gaussian":
         laplace = LaplaceNoise(laplace_scale(budget, at_most, units), units)
-        if is_better(budget, kind, laplace.scale * units, laplace.error, sigma):
+        if is_better(budget, laplace.scale * units, laplace.error, sigma):
             return laplace
     return GaussianNoise(sigma, units)
 
@@ -376,19 +381,19 @@ def laplace_deviations(coverage: float, others: int = 1) -> float:
     return max(alone, float(high.max())) * _WIDER
 
 
-def is_better(budget: Budget, kind: NoiseKind, scale: float, error: float, gaussian_error: float) -> bool:
+def is_better(budget: Budget, scale: float, error: float, gaussian_error: float) -> bool:
     """Whether Laplace noise is taken: by its name, or where its error is the smaller one.
 
     It is a public rule: epsilon, delta and how many cells one person moves decide. With ``sigma`` the noise
     is Gaussian unless it is named, and so it is with a ledger at a delta, whose budget counts Gaussians.
     """
     pure = budget.delta == 0
-    if scale > _LARGEST_SCALE and (pure or kind == "laplace"):
+    if scale > _LARGEST_SCALE and (pure or budget.kind == "laplace"):
         raise ValueError(
             f"epsilon must be larger with Laplace noise, got {budget.epsilon!r}: its scale would be "
             f"{scale:.3g}, above {_LARGEST_SCALE:g}. Give a delta and noise='gaussian'"
         )
-    if kind == "laplace" or pure:
+    if budget.kind == "laplace" or pure:
         return True
     counted = budget.epsilon is None or (budget.ledger is not None and budget.ledger.delta > 0)
     return not counted and scale <= _LARGEST_SCALE and error < gaussian_error

@@ -10,16 +10,19 @@ import itertools
 import math
 import operator
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import date, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.releases.reader import LARGEST, Rows, looks_like, public_values
+from ringfence.releases.reader import LARGEST, Rows, looks_like, make_table, open_rows, public_values
+from ringfence.releases.release import RowsAre, Source
 
 if TYPE_CHECKING:
     import ibis.expr.types as ir
@@ -30,24 +33,49 @@ UNITS = 1 << 20  # a value between -1 and 1 is counted in units of 1 / UNITS, so
 Domain = Mapping[Any, Iterable[Any]] | Iterable[Any]  # by column, or of the only one
 Missing = Literal["refuse", "drop", "category"]  # what becomes of rows without a value
 
+_FEW_GROUPS = 10_000  # that an engine counts on the way to the bins
 _FEW_COLUMNS = 100  # that may be counts
 _LEFT_OUT = -1  # in place of the number of a cell
 
 
+class Whole(NamedTuple):
+    """Whole numbers that tell the bin of a row: an engine groups by them faster than it finds bins.
+
+    There are ``many`` of them at most, and ``key`` gives the number of the bin of each.
+    """
+
+    number: "ir.Value"
+    many: int
+    key: "Callable[[ir.Value], ir.Value]"
+
+
 @dataclass(frozen=True)
 class Axis:
-    """One column of a table: its public values, as they are printed, and how a row finds its own.
+    """One column of a table: its public values, and how a row finds its own.
 
-    ``key`` is the expression that a row is sorted by, ``found`` maps its value to a number. ``raw`` is the
-    column as it stands in the data, for messages. A missing value has the key None.
+    ``key`` is the expression that a row is sorted by, and ``listed`` has what is printed for each value of
+    it; a missing value has the key None. ``raw`` is the column as it stands in the data, and ``argument``
+    where its values are listed, for messages. With ``drops`` rows without a value are left out.
     """
 
     name: str
-    values: tuple[Any, ...]
+    listed: Mapping[Any, Any]
     key: "ir.Value"
-    found: Mapping[Any, int]
     raw: "ir.Column"
-    bins: bool = False
+    argument: str = "domain"
+    drops: bool = False
+    whole: Whole | None = None
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """The public values as they are printed."""
+        return tuple(self.listed.values())
+
+    @functools.cached_property
+    def found(self) -> dict[Any, int]:
+        """The numbers of the keys, -1 where rows are left out."""
+        found = {key: number for number, key in enumerate(self.listed)}
+        return {None: _LEFT_OUT, **found} if self.drops else found
 
 
 @dataclass(frozen=True)
@@ -102,12 +130,10 @@ class Cells:
                 f"column {axis.name!r} has a missing value: fill it, or give missing='drop' to leave such "
                 "rows out or missing='category' to count them"
             )
-        if axis.bins:
+        if axis.argument == "bins":
             [key] = one_of(rows, axis.raw, axis.key == -1)
-            return f"column {axis.name!r} has the value {key!r}, which its bins lack"
-        return (
-            f"column {axis.name!r} has the value {key!r}, which its domain lacks{looks_like(key, axis.found)}"
-        )
+        like, verb = looks_like(key, axis.found), "lacks" if axis.argument == "domain" else "lack"
+        return f"column {axis.name!r} has the value {key!r}, which its {axis.argument} {verb}{like}"
 
 
 def public_cells(
@@ -122,10 +148,9 @@ def public_cells(
 
     ``domain`` lists the values of a column, and may describe others too. ``bins`` gives edges of intervals
     for a column of numbers: each holds its lower edge and not its upper one, except the last, which holds
-    both; an edge may be infinite. A column of booleans is its own domain, and so is a dtype that declares
-    categories (``Rows.declared``). Rows without a value are refused, unless None is in the domain;
-    ``missing="drop"`` leaves them out, and "category" adds None to every domain and to bins. ``taken`` are
-    the names of the columns that will stand beside the cells.
+    both; an edge may be infinite. A column of booleans is its own domain. Rows without a value are refused,
+    unless None is in the domain; ``missing="drop"`` leaves them out, and "category" adds None to every domain
+    and to bins. ``taken`` are the names of the columns that will stand beside the cells.
 
     Guarantee: no value of a column enters the cells, so what only occurs in the data is not in them.
 
@@ -153,6 +178,29 @@ def public_cells(
     return cells
 
 
+@contextmanager
+def open_cells(
+    data: Any,
+    by: Any,
+    domain: Domain | None,
+    bins: Domain | None,
+    taken: Sequence[str],
+    missing: Missing,
+    person: Any | None,
+    at_most: int,
+    *,
+    aggregated: bool = False,
+) -> Iterator[tuple[Rows, Cells, Source, int]]:
+    """Opens data whose rows are sorted into public cells, in ``at_most`` of which one person counts: the last
+    that is returned, and never more than there are."""
+    with open_rows(data) as rows:
+        cells = public_cells(rows, by, domain, bins, taken, missing)
+        most = checked_at_most(at_most, person, cells.count, aggregated=aggregated)
+        rows_are: RowsAre = "aggregated" if aggregated else "rows" if person is None else "persons"
+        source = Source(cells.columns, partial(make_table, rows.kind), rows_are, most, rows.told)
+        yield rows, cells, source, most
+
+
 def _described(argument: str, own: Domain | None, names: Sequence[str]) -> dict[str, Iterable[Any]]:
     """What is said of columns, by name; a list is about the only column of ``by``."""
     if own is not None and not names:
@@ -168,38 +216,28 @@ def _axis(
     column = rows.column("by", name)
     if values is not None and edges is not None:
         raise ValueError(f"column {name!r} must have a domain or bins, got both")
-    if values is None:
-        values = rows.declared.get(name)
     if values is None and column.type().is_boolean() and not rows.text:
         values = (False, True)
     if edges is not None:
-        key, labels = _binned(rows, name, edges)
-        listed: dict[Any, Any] = dict(enumerate(labels))
+        axis = _binned(rows, name, edges)
     elif values is not None:
-        key, listed = _listed(rows, column, f"domain of column {name!r}", values)
+        axis = _listed(rows, column, f"domain of column {name!r}", name, values)
     else:
         raise ValueError(
             f"domain= must list the public values of column {name!r}: taken from the data they would give "
-            "away which of them occur, and so would the categories of a Categorical (of the dtypes, polars' "
-            "Enum alone declares them)"
+            "away which of them occur, and so would the categories of its dtype"
         )
-    if not listed:
+    if not axis.listed:
         raise ValueError(f"domain of column {name!r} must hold at least one value, got none")
-    if missing == "category":
-        listed.setdefault(None, None)
-    found: dict[Any, int] = {own: number for number, own in enumerate(listed)}
-    if missing == "drop":
-        found.setdefault(None, _LEFT_OUT)
-    return Axis(name, tuple(listed.values()), key, found, column, bins=edges is not None)
+    more = {} if missing != "category" or None in axis.listed else {None: None}
+    return replace(axis, listed={**axis.listed, **more}, drops=missing == "drop" and None not in axis.listed)
 
 
 def choice_axis(rows: Rows, of: Any, argument: str, values: Any) -> Axis:
     """The column that holds a choice among public ones; rows without a choice are left out."""
-    column = rows.column("of", of)
-    key, listed = _listed(rows, column, argument, values)
-    check_choices(argument, listed)
-    found = {own: number for number, own in enumerate(listed)} | {None: _LEFT_OUT}
-    return Axis(str(of), tuple(listed.values()), key, found, column)
+    axis = _listed(rows, rows.column("of", of), argument, str(of), values)
+    check_choices(argument, axis.listed)
+    return replace(axis, argument=argument, drops=True)
 
 
 def check_choices(argument: str, listed: Mapping[Any, Any]) -> None:
@@ -208,19 +246,18 @@ def check_choices(argument: str, listed: Mapping[Any, Any]) -> None:
         raise ValueError(f"{argument} must be at least 2 values, none missing, got {[*listed]}")
 
 
-def _listed(rows: Rows, column: "ir.Column", argument: str, values: Any) -> "tuple[ir.Value, dict[Any, Any]]":
-    """What a row is compared by, and public values by how they stand there.
-
-    Where a column of integers or dates has texts for public values, as from a shell, it is compared as text.
-    """
+def _listed(rows: Rows, column: "ir.Column", argument: str, name: str, values: Any) -> Axis:
+    """Where a column of integers or dates has texts for public values, as from a shell, it is compared as
+    text."""
     kind, listed = column.type(), values if isinstance(values, str | bytes) else list(values)
     words = bool(listed) and all(value is None or isinstance(value, str) for value in listed)
     text = rows.text or (words and (kind.is_integer() or kind.is_date()))
-    return column.cast("string") if text else column, public_values(argument, listed, text)
+    key = column.cast("string") if text else column
+    return Axis(name, public_values(argument, listed, text), key, column)
 
 
-def _binned(rows: Rows, name: str, edges: Iterable[Any]) -> "tuple[ir.Value, list[str]]":
-    """The number of the bin of a row, -1 outside of them and null where there is no value; and the labels."""
+def _binned(rows: Rows, name: str, edges: Iterable[Any]) -> Axis:
+    """An axis whose key is the number of the bin of a row, -1 outside and null where there is no value."""
     import ibis
 
     given = list(edges)
@@ -231,12 +268,26 @@ def _binned(rows: Rows, name: str, edges: Iterable[Any]) -> "tuple[ir.Value, lis
     ]
     if len(ends) < 2 or any(a >= b for a, b in itertools.pairwise(ends)):
         raise ValueError(f"bins of column {name!r} must be two or more rising edges, got {given}")
-    value = rows.moments("bins", name) if dates else rows.numbers("bins", name, within=True)
-    first, *_, end = ends if dates else (min(max(end, -LARGEST), LARGEST) for end in ends)
-    key = ibis.ifelse(value.between(first, end), number_of_interval(value, ends[1:-1]), -1)
     last = len(ends) - 2
     labels = [_interval(a, b, place == last) for place, (a, b) in enumerate(itertools.pairwise(ends))]
-    return rows.column("bins", name).isnull().ifelse(None, key), labels
+    first, *_, end = ends if dates else (min(max(end, -LARGEST), LARGEST) for end in ends)
+
+    column, whole = rows.column("bins", name), None
+
+    def key_of(value: "ir.Value", raw: "ir.Value") -> "ir.Value":
+        inside = number_of_interval(value, ends[1:-1])
+        return ibis.ifelse(value.between(first, end), inside, raw.isnull().ifelse(None, -1))
+
+    value = rows.moments("bins", name) if dates else rows.numbers("bins", name, within=True)
+    finite = [] if dates else [edge for edge in ends if math.isfinite(edge)]
+    if finite and column.type().is_integer() and finite[-1] - finite[0] < _FEW_GROUPS:
+        low, high = math.ceil(finite[0]) - 1, math.floor(finite[-1]) + 1
+        beyond = ~column.between(low + 1, high - 1)  # on either side it is the same
+        number = beyond.ifelse(low, column)
+        if finite != ends:
+            number = (column < low).ifelse(low, (column > high).ifelse(high, column))
+        whole = Whole(number, high - low + 2, lambda own: key_of(own, own))
+    return Axis(name, dict(enumerate(labels)), key_of(value, column), column, "bins", whole=whole)
 
 
 def number_of_interval(value: "ir.Value", ends: Sequence[Any]) -> "ir.Value":
@@ -408,17 +459,13 @@ def ranks_in(
     halfway = [a / 2 + b / 2 for a, b in itertools.pairwise(candidates)]
     if person is None:
         number = value.isnull().ifelse(None, number_of_interval(value, halfway))
-        found = {place: place for place in range(len(candidates))} | {None: _LEFT_OUT}
-        last = Axis(str(of), tuple(candidates), number, found, value)
+        last = Axis(str(of), dict(enumerate(candidates)), number, value, drops=True)
         return people_in(rows, Cells((*cells.axes, last)), None, 1).reshape(cells.count, -1)
     own = _of_people(rows, cells, person, _survey(rows, cells, person, {}), value=value)
     own = own.filter(own.value.notnull())
     own = own.group_by("cell", "person").aggregate(value=own.value.mean())
-    own = own.select("cell", "person", place=number_of_interval(own.value, halfway).cast("int64"))
-    answer = count_kept(rows, own, cells.count, at_most, by=("cell", "place"))
-    cell, place, people = (torch.tensor(answer[name].to_pylist()) for name in ("cell", "place", "people"))
-    counts = torch.zeros(cells.count, len(candidates), dtype=torch.int64)
-    return counts.index_put_((cell.long(), place.long()), people.long())
+    own = own.select("cell", "person", choice=number_of_interval(own.value, halfway).cast("int64"))
+    return count_choices(rows, own, cells.count, len(candidates), at_most)
 
 
 def wrong_numbers(
@@ -441,9 +488,11 @@ def refuse_numbers(
         if any(found[number].to_pylist()):
             raw, value = rows.column("of", name), rows.numbers("of", name)
             bad = one_of(rows, raw, value.isnull() & raw.notnull()) or [None]
-            what = "a missing value" if bad[0] is None else f"the value {bad[0]!r}"
-            leave = ", or give missing='drop' to leave such rows out" if bad[0] is None else ""
-            raise ValueError(f"column {str(name)!r} has {what}, where a number is needed: fill it{leave}")
+            what = f"the value {bad[0]!r}, where a finite number is needed"
+            if bad[0] is None:
+                leave = "give missing='drop' to leave such rows out"
+                what = f"a missing value, where a number is needed: fill it, or {leave}"
+            raise ValueError(f"column {str(name)!r} has {what}")
 
 
 def _rounded(number: "ir.Value") -> "ir.Value":
@@ -520,13 +569,20 @@ def _survey(
         asked["nobody"] = who.isnull().cast("int32").sum()
         if who.type().is_floating():
             asked["rounded"] = (who.abs() >= 2.0**53).cast("int32").sum()
-    grouped = rows.table.group_by(**cells.keys) if cells.axes else rows.table
     most = math.prod(len(axis.found) for axis in cells.axes)
-    survey = rows.ask(grouped.aggregate(**asked).limit(most + 1))
+    wholes = {f"k{place}": axis.whole for place, axis in enumerate(cells.axes) if axis.whole}
+    if math.prod(axis.whole.many if axis.whole else len(axis.found) for axis in cells.axes) > _FEW_GROUPS:
+        wholes = {}
+    keys = cells.keys | {name: whole.number for name, whole in wholes.items()}
+    grouped = (rows.table.group_by(**keys) if keys else rows.table).aggregate(**asked)
+    if wholes:  # all that is asked for adds up
+        own = {name: wholes[name].key(grouped[name]) if name in wholes else grouped[name] for name in keys}
+        grouped = grouped.group_by(**own).aggregate(**{name: grouped[name].sum() for name in asked})
+    survey = rows.ask(grouped.limit(most + 1))
     if not sum(survey["rows"].to_pylist()):
         raise ValueError("the table must have at least one row, got none")
-    keys = zip(*(survey[key].to_pylist() for key in cells.keys), strict=True) if cells.axes else [()]
-    survey = survey.append_column("cell", [cells.places(rows, keys)])
+    found = zip(*(survey[key].to_pylist() for key in cells.keys), strict=True) if cells.axes else [()]
+    survey = survey.append_column("cell", [cells.places(rows, found)])
     if person is not None and any(survey["nobody"].to_pylist()):
         raise ValueError(f"column {str(person)!r} must name the person of every row, got a missing value")
     if "rounded" in asked and any(survey["rounded"].to_pylist()):
@@ -536,7 +592,7 @@ def _survey(
         )
     left_out = [cell == _LEFT_OUT for cell in survey["cell"].to_pylist()]
     if number := sum(survey["rows"].filter(left_out).to_pylist()):
-        rows.told.append(f"{number:,} rows are left out, which have no value in a column of the cells.")
+        rows.told.append(f"Rows left out, which have no value in a column of the cells: {number:,}.")
     return survey
 
 
@@ -585,9 +641,17 @@ def count_kept(
     return answer
 
 
+def count_choices(rows: Rows, own: "ir.Table", cells: int, choices: int, at_most: int) -> Tensor:
+    """Counts people by what they chose, (cells, choices), each of them in at most so many cells."""
+    keys = ("cell", "choice")
+    found = count_kept(rows, own, cells, at_most, by=keys)
+    cell, choice, people = (torch.tensor(found[name].to_pylist()).long() for name in (*keys, "people"))
+    return torch.zeros(cells, choices, dtype=torch.int64).index_put_((cell, choice), people)
+
+
 def short_of(beyond: int, at_most: int) -> str:
     """What the owner of the data is told of people who count less often than they could."""
-    return f"at_most={at_most} leaves out something of {beyond:,} people, who would count more often."
+    return f"People of whom at_most={at_most} leaves something out, who would count more often: {beyond:,}."
 
 
 def bounded(

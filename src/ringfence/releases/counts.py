@@ -2,8 +2,8 @@
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,27 +20,19 @@ from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.mechanisms.base import Mechanism
 from ringfence.noise import Noise
 from ringfence.numerics.rounding import rounded_up
-from ringfence.releases.budget import NOISES, Budget, NoiseKind, TableNoise, count_noise, half_width_of_sum
+from ringfence.releases.budget import Budget, NoiseKind, TableNoise, count_noise, half_width_of_sum
 from ringfence.releases.cells import (
     Domain,
     Missing,
     check_rows,
     checked_at_most,
     counts_in,
+    open_cells,
     people_in,
-    public_cells,
     refuse_weights,
 )
-from ringfence.releases.reader import LARGEST_COUNT, Columns, as_numpy, is_array, make_table, open_rows
-from ringfence.releases.release import (
-    Bars,
-    Measured,
-    Release,
-    ReleaseAccount,
-    RowsAre,
-    Series,
-    build_statement,
-)
+from ringfence.releases.reader import LARGEST_COUNT, Columns, as_numpy, is_array
+from ringfence.releases.release import Bars, Measured, Release, ReleaseAccount, Series, Source
 
 TOTAL = "total"  # in place of a value, in the rows of margins
 
@@ -110,11 +102,10 @@ def release_counts(
     >>> table.rows()[-1]  # nobody is there: shown with a chance below 1e-8
     ('west', 'yes', '<20', 'yes')
     """
-    checks.one_of("noise", noise, NOISES)
     checks.flag("margins", margins)
     refuse_weights(weights)
     coverage = checks.probability("coverage", coverage)
-    budget = Budget.checked(epsilon, delta, sigma, seed, ledger, what, pure=noise != "gaussian")
+    budget = Budget.checked(epsilon, delta, sigma, seed, ledger, what, noise)
     threshold = suppress_below
     if threshold is not None:
         threshold = checks.count("suppress_below", threshold, at_least=0, at_most=int(LARGEST_COUNT))
@@ -123,25 +114,22 @@ def release_counts(
             raise ValueError("by must name columns where person, counts, domain or bins is given, got None")
         if margins:
             raise ValueError("margins must be False where data holds counts without names, got True")
-        table = array_counts(data, at_most)
+        theta, source, most = array_counts(data, at_most)
     else:
-        table = table_counts(data, by, domain, bins, person, at_most, counts, missing)
-    used = count_noise(budget, noise, table.at_most)
+        theta, source, most = table_counts(data, by, domain, bins, person, at_most, counts, missing)
+    used = count_noise(budget, most)
     edge = None if margins else threshold
-    promised = used.loss(table.theta, table.at_most)
-    measure = partial(
-        measure_counts, promised, budget.delta, used.law(edge), table.theta, table.at_most, edge
-    )
+    promised = used.loss(theta, most)
+    measure = partial(measure_counts, promised, budget.delta, used.law(edge), theta, most, edge)
     account = ReleaseAccount(promised, budget.delta, measure)
     budget.charge(account, "release_counts")
-    noisy = [round(count) for count in used.draw(budget, table.theta, "counts", edge).tolist()]
-    shown, keys = shown_counts(used, noisy, threshold, coverage), table.columns
+    noisy = [round(count) for count in used.draw(budget, theta, "counts", edge).tolist()]
+    shown, cells = shown_counts(used, noisy, threshold, coverage), source.keys
     series = [Series("count", shown["count"], shown["low"], shown["high"])]
     if margins:
-        shown, keys = with_margins(used, noisy, threshold, coverage, table.columns)
-        series = [Series("count", shown["count"][: len(noisy)])]
+        shown, keys = with_margins(used, noisy, threshold, coverage, cells)
+        source, series = replace(source, keys=keys), [Series("count", shown["count"][: len(noisy)])]
     released: dict[str, list[Any]] = {"count": shown["count"]}
-    error = used.error
     method = f"{used.name} noise with a standard deviation of {used.deviation:.3g} was added to every count"
     exact, reading = ", whatever the data.", "Counts are not changed after the noise: some may be negative."
     if threshold is not None:
@@ -160,47 +148,37 @@ def release_counts(
         )
         reading = "Margins: standard errors and intervals are those before counts were made to agree."
         caption = "These counts were made non-negative after the noise was added."
-    return Release(
-        title="Counts",
-        keys=keys,
-        released=released,
-        standard_errors=shown["standard_error"],
-        intervals={"low": shown["low"], "high": shown["high"]},
-        hidden="" if threshold is None else f"<{threshold}",
-        like=table.like,
-        account=account,
-        private=table.told,
-        statement=build_statement(
-            account,
-            budget,
-            released="counts",
-            data="data",
-            rows_are=table.rows_are,
-            unit="cell",
-            at_most=table.at_most,
-            method=method,
-            public="Cells (every combination of the declared values, also where nobody is in it), noise and "
-            "threshold",
-            promises=(
-                f"Standard errors are those of the noise on whole numbers{exact}",
-                "The chance over the noise that a count is shown with an interval that misses the true one "
-                f"is at most {1 - coverage:.2g}.",
-            ),
-            leaves_out=(
-                "Sampling, non-response and errors in the data are not part of the standard errors.",
-                reading,
-            ),
-        ),
-        bars=Bars(caption=caption, y_label="count", series=series, rows=table.columns),
-        settings=(
+    return source.release(
+        account,
+        budget,
+        "Counts",
+        released,
+        shown["standard_error"],
+        Bars(caption, "count", series, cells),
+        (
             (
                 "noise",
                 f"{used.name}, standard deviation {used.deviation:.6g}, on multiples of {used.step or 1:g}",
             ),
-            ("standard error", f"{error:.6g}"),
+            ("standard error", f"{used.error:.6g}"),
             ("threshold", "none" if threshold is None else str(threshold)),
-            ("cells", f"{table.theta.numel():,}"),
-            ("cells of one person", f"at most {table.at_most}"),
+            ("cells", f"{theta.numel():,}"),
+            ("cells of one person", f"at most {most}"),
+        ),
+        intervals={"low": shown["low"], "high": shown["high"]},
+        hidden="" if threshold is None else f"<{threshold}",
+        unit="cell",
+        method=method,
+        public="Cells (every combination of the declared values, also where nobody is in it), noise and "
+        "threshold",
+        promises=(
+            f"Standard errors are those of the noise on whole numbers{exact}",
+            "The chance over the noise that a count is shown with an interval that misses the true one "
+            f"is at most {1 - coverage:.2g}.",
+        ),
+        leaves_out=(
+            "Sampling, non-response and errors in the data are not part of the standard errors.",
+            reading,
         ),
     )
 
@@ -251,18 +229,6 @@ def with_margins(
     return columns, {name: [*values, *keys[name]] for name, values in cells.items()}
 
 
-@dataclass(frozen=True)
-class TrueCounts:
-    """True counts with what is public about them."""
-
-    theta: Tensor
-    columns: Columns  # what tells the cells apart
-    like: Callable[[Columns], Any]
-    at_most: int
-    rows_are: RowsAre
-    told: tuple[str, ...] = ()  # for the owner of the data alone
-
-
 def table_counts(
     data: Any,
     by: str | int | Sequence[str | int] | None,
@@ -272,31 +238,28 @@ def table_counts(
     at_most: int,
     counts: str | int | None,
     missing: Missing = "refuse",
-) -> TrueCounts:
-    """The counts of rows, or of a column of counts, in the cells of ``by``.
+) -> tuple[Tensor, Source, int]:
+    """The counts of rows, or of a column of counts, in the cells of ``by``, and how many one person moves.
 
     >>> visits = np.array([[7, 0], [7, 0], [8, 1]])  # person, ward
-    >>> table_counts(visits, [1], {1: [0, 1, 2]}, None, person=0, at_most=1, counts=None).theta.tolist()
+    >>> table_counts(visits, [1], {1: [0, 1, 2]}, None, person=0, at_most=1, counts=None)[0].tolist()
     [1.0, 1.0, 0.0]
     """
     if person is not None and counts is not None:
         raise ValueError(f"person must not be given where counts are aggregated already, got {person!r}")
-    with open_rows(data) as rows:
-        taken = ("count", "suppressed", "standard_error", "low", "high")
-        cells = public_cells(rows, by, domain, bins, taken, missing)
-        size = checked_at_most(at_most, person, cells.count, aggregated=counts is not None)
-        theta = people_in(rows, cells, person, size) if counts is None else counts_in(rows, cells, counts)
-        if counts is None and person is None:
+    taken, added = ("count", "suppressed", "standard_error", "low", "high"), counts is not None
+    opened = open_cells(data, by, domain, bins, taken, missing, person, at_most, aggregated=added)
+    with opened as (rows, cells, source, most):
+        theta = counts_in(rows, cells, counts) if added else people_in(rows, cells, person, most)
+        if not added and person is None:
             check_rows(rows, cells, theta)
-    rows_are: RowsAre = "aggregated" if counts is not None else "rows" if person is None else "persons"
-    like = partial(make_table, rows.kind)
-    return TrueCounts(theta.double(), cells.columns, like, size, rows_are, tuple(rows.told))
+    return theta.double(), source, most
 
 
-def array_counts(data: Any, at_most: int) -> TrueCounts:
+def array_counts(data: Any, at_most: int) -> tuple[Tensor, Source, int]:
     """The counts that an array, a tensor or lists of any shape hold, or a Series.
 
-    >>> array_counts(np.array([[3, 0], [1, 2]]), at_most=1).columns
+    >>> array_counts(np.array([[3, 0], [1, 2]]), at_most=1)[1].keys
     {'dimension 0': ['0', '0', '1', '1'], 'dimension 1': ['0', '1', '0', '1']}
     """
     array = as_numpy(data)
@@ -308,11 +271,11 @@ def array_counts(data: Any, at_most: int) -> TrueCounts:
     checks.require("counts", "must not be NaN", theta, ~torch.isnan(theta))
     whole = (theta >= 0) & (theta == theta.round()) & (theta < LARGEST_COUNT)
     checks.require("counts", "must be whole numbers from 0 on", theta, whole)
-    size = checked_at_most(at_most, None, theta.numel(), aggregated=True)
+    most = checked_at_most(at_most, None, theta.numel(), aggregated=True)
     indices = np.indices(array.shape).reshape(array.ndim, -1)
     columns = {f"dimension {number}": [str(at) for at in own] for number, own in enumerate(indices)}
     like = partial(_array_like, array.shape, isinstance(data, Tensor))
-    return TrueCounts(theta, columns, like, size, "aggregated")
+    return theta, Source(columns, like, "aggregated", most), most
 
 
 def _array_like(shape: tuple[int, ...], tensor: bool, columns: Columns) -> Any:

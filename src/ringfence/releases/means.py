@@ -5,8 +5,8 @@ Inside, values are measured from the middle of their limits, in units of half th
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import NormalDist
 from typing import Any, ClassVar
@@ -25,7 +25,6 @@ from ringfence.mechanisms.rectified import RectifiedGaussian
 from ringfence.noise import Noise
 from ringfence.numerics.exact_normal import search
 from ringfence.releases.budget import (
-    NOISES,
     Budget,
     LaplaceNoise,
     NoiseKind,
@@ -35,18 +34,9 @@ from ringfence.releases.budget import (
     laplace_deviations,
     laplace_scale,
 )
-from ringfence.releases.cells import (
-    UNITS,
-    Clamped,
-    Domain,
-    Missing,
-    checked_at_most,
-    public_cells,
-    refuse_weights,
-    sums_in,
-)
-from ringfence.releases.reader import Columns, make_table, open_rows
-from ringfence.releases.release import Bars, Measured, Release, ReleaseAccount, Series, build_statement
+from ringfence.releases.cells import UNITS, Clamped, Domain, Missing, open_cells, refuse_weights, sums_in
+from ringfence.releases.reader import Columns
+from ringfence.releases.release import Bars, Measured, Release, ReleaseAccount, Source, interval_bars
 
 _COLUMNS = ("low", "high", "people", "suppressed", "standard_error", "column")
 # Without a threshold, an empty group is shown with at most the chance of 4 deviations of Gaussian noise.
@@ -112,20 +102,16 @@ def release_means(
     >>> bool((means.values["mean"] - [30_000, 50_000]).abs().max() < 3_000)
     True
     """
-    checks.one_of("noise", noise, NOISES)
     refuse_weights(weights)
-    budget = Budget.checked(epsilon, delta, sigma, seed, ledger, what, pure=noise != "gaussian")
-    columns = [
-        Clamped(name, low, high, low / 2 + high / 2, high / 2 - low / 2)
-        for name, low, high in clamped_columns(of, lower, upper)
-    ]
+    budget = Budget.checked(epsilon, delta, sigma, seed, ledger, what, noise)
+    columns = clamped_columns(of, lower, upper, centred=True)
     threshold = None if suppress_below is None else checks.count("suppress_below", suppress_below, at_least=0)
     coverage = checks.probability("coverage", coverage)
     read = read_sums(data, columns, by, domain, bins, missing, person, at_most, "mean")
-    used = mean_noise(budget, noise, read.at_most, len(columns))
+    used = mean_noise(budget, read.most, len(columns))
     threshold = used.clear if threshold is None else max(threshold, 1)
-    promised = used.loss(read.people, read.at_most, len(columns))
-    measure = partial(used.measure, promised, read.people, read.at_most, threshold, len(columns))
+    promised = used.loss(read.people, read.most, len(columns))
+    measure = partial(used.measure, promised, read.people, read.most, threshold, len(columns))
     account = ReleaseAccount(promised, budget.delta, measure)
     budget.charge(account, "release_means")
     size, total = used.draw(budget, read.people, read.units, threshold)
@@ -142,51 +128,33 @@ def release_means(
     }
     alone = used.exceeded(threshold - 1.5)  # the chance that one person alone is shown
     largest = max(column.half for column in columns)
-    return Release(
-        title=f"Means of {read.names}",
-        keys=read.keys,
-        released=released,
-        standard_errors=none_for_nan(read.halves * error),
-        hidden="suppressed",
-        like=read.like,
-        account=account,
-        private=read.told,
-        statement=build_statement(
-            account,
-            budget,
-            released="means",
-            data="data",
-            rows_are="rows" if person is None else "persons",
-            unit="group",
-            at_most=read.at_most,
-            method=f"{read.clamping}, {used.name} noise "
-            f"was added, and groups with a noisy size below {threshold} are not shown (the noise decides: "
-            "one person alone is a group that is shown with a chance of at most "
-            f"{math.ceil(1e5 * alone) / 1e3:g} %); the intervals allow for the noise, with a coverage of "
-            f"{coverage:.3g}",
-            public="Groups, limits, noise and threshold",
-            promises=(
-                *read.promises,
-                "The chance over the noise that a group is shown with an interval that misses the mean of "
-                f"its clamped values is at most {1 - coverage:.2g}. Intervals and standard errors are "
-                "computed from what is released and from the noise alone.",
-            ),
-            leaves_out=(_LEFT_OUT,),
-        ),
-        bars=Bars(
-            caption=f"Whiskers are the intervals of coverage {coverage:.3g}.",
-            y_label=f"mean of {read.names}" if len(columns) == 1 else "mean",
-            series=[Series(f"mean of {read.names}", released["mean"], released["low"], released["high"])],
-            rows=dict(sorted(read.keys.items(), key=lambda own: own[0] != "column")),  # a panel for each
-            one_scale=len(columns) == 1,
-        ),
-        settings=(
+    return read.source.release(
+        account,
+        budget,
+        f"Means of {read.names}",
+        released,
+        none_for_nan(read.halves * error),
+        read.bars("mean", released, coverage),
+        (
             ("limits", read.limits),
             ("noise of a sum", f"{used.name}, {largest * used.total:.6g}"),
             ("noise of a size", f"{used.name}, {used.size:.6g}"),
             ("threshold", f"{threshold} people"),
-            ("groups of one person", f"at most {read.at_most}"),
+            ("groups of one person", f"at most {read.most}"),
         ),
+        method=f"{read.clamping}, {used.name} noise "
+        f"was added, and groups with a noisy size below {threshold} are not shown (the noise decides: "
+        "one person alone is a group that is shown with a chance of at most "
+        f"{math.ceil(1e5 * alone) / 1e3:g} %); the intervals allow for the noise, with a coverage of "
+        f"{coverage:.3g}",
+        public="Groups, limits, noise and threshold",
+        promises=(
+            *read.promises,
+            "The chance over the noise that a group is shown with an interval that misses the mean of "
+            f"its clamped values is at most {1 - coverage:.2g}. Intervals and standard errors are "
+            "computed from what is released and from the noise alone.",
+        ),
+        leaves_out=(_LEFT_OUT,),
     )
 
 
@@ -231,17 +199,13 @@ def release_sums(
     >>> bool((sums.values["sum"] - [20_000, 60_000]).abs().max() < 1_000)
     True
     """
-    checks.one_of("noise", noise, NOISES)
     refuse_weights(weights)
-    budget = Budget.checked(epsilon, delta, sigma, seed, ledger, what, pure=noise != "gaussian")
-    columns = [
-        Clamped(name, low, high, 0.0, max(abs(low), abs(high)))
-        for name, low, high in clamped_columns(of, lower, upper)
-    ]
+    budget = Budget.checked(epsilon, delta, sigma, seed, ledger, what, noise)
+    columns = clamped_columns(of, lower, upper, centred=False)
     coverage = checks.probability("coverage", coverage)
     read = read_sums(data, columns, by, domain, bins, missing, person, at_most, "sum")
-    used = count_noise(budget, noise, read.at_most * len(columns), UNITS)
-    promised = used.loss(read.units, read.at_most * len(columns))
+    used = count_noise(budget, read.most * len(columns), UNITS)
+    promised = used.loss(read.units, read.most * len(columns))
     measured = partial(Measured, promised, (), {"units": read.units.tolist()})
     account = ReleaseAccount(promised, budget.delta, measured)
     budget.charge(account, "release_sums")
@@ -251,49 +215,30 @@ def release_sums(
         name: (read.halves * (total + sign * far)).tolist()
         for name, sign in (("sum", 0), ("low", -1), ("high", 1))
     }
-    error = (read.halves * used.deviation).tolist()
-    return Release(
-        title=f"Sums of {read.names}",
-        keys=read.keys,
-        released=released,
-        standard_errors=error,
-        hidden="",
-        like=read.like,
-        account=account,
-        private=read.told,
-        statement=build_statement(
-            account,
-            budget,
-            released="sums",
-            data="data",
-            rows_are="rows" if person is None else "persons",
-            unit="group",
-            at_most=read.at_most,
-            method=f"{read.clamping}, and {used.name} noise with a standard deviation of "
-            f"{', '.join(f'{column.half * used.deviation:,.3g} ({column.of})' for column in columns)} was "
-            f"added to every sum; the intervals allow for the noise, with a coverage of {coverage:.3g}",
-            public="Groups, limits and noise",
-            promises=(
-                *read.promises,
-                "An interval misses the sum of the clamped values, each rounded to a millionth of the larger "
-                f"limit, with a chance of at most {1 - coverage:.2g} over the noise, whatever the data.",
-            ),
-            leaves_out=(
-                _LEFT_OUT,
-                "How many people are in a group is not released: the sum of an empty group is noise.",
-            ),
-        ),
-        bars=Bars(
-            caption=f"Whiskers are the intervals of coverage {coverage:.3g}.",
-            y_label=f"sum of {read.names}" if len(columns) == 1 else "sum",
-            series=[Series(f"sum of {read.names}", released["sum"], released["low"], released["high"])],
-            rows=dict(sorted(read.keys.items(), key=lambda own: own[0] != "column")),  # a panel for each
-            one_scale=len(columns) == 1,
-        ),
-        settings=(
+    return read.source.release(
+        account,
+        budget,
+        f"Sums of {read.names}",
+        released,
+        (read.halves * used.deviation).tolist(),
+        read.bars("sum", released, coverage),
+        (
             ("limits", read.limits),
             ("noise", f"{used.name}, standard deviation {used.deviation:.6g} of the larger limit"),
-            ("groups of one person", f"at most {read.at_most}"),
+            ("groups of one person", f"at most {read.most}"),
+        ),
+        method=f"{read.clamping}, and {used.name} noise with a standard deviation of "
+        f"{', '.join(f'{column.half * used.deviation:,.3g} ({column.of})' for column in columns)} was "
+        f"added to every sum; the intervals allow for the noise, with a coverage of {coverage:.3g}",
+        public="Groups, limits and noise",
+        promises=(
+            *read.promises,
+            "An interval misses the sum of the clamped values, each rounded to a millionth of the larger "
+            f"limit, with a chance of at most {1 - coverage:.2g} over the noise, whatever the data.",
+        ),
+        leaves_out=(
+            _LEFT_OUT,
+            "How many people are in a group is not released: the sum of an empty group is noise.",
         ),
     )
 
@@ -304,11 +249,11 @@ _LEFT_OUT = (
 )
 
 
-def clamped_columns(of: Any, lower: Any, upper: Any) -> list[tuple[str, float, float]]:
-    """The names of the columns ``of``, each with its limits.
+def clamped_columns(of: Any, lower: Any, upper: Any, centred: bool) -> list[Clamped]:
+    """The columns ``of`` with their limits, measured from the middle of these or from 0.
 
-    >>> clamped_columns(["age", "income"], 0, [120, 1e5])
-    [('age', 0.0, 120.0), ('income', 0.0, 100000.0)]
+    >>> [tuple(column) for column in clamped_columns(["age", "income"], 0, [120, 1e5], centred=True)]
+    [('age', 0.0, 120.0, 60.0, 60.0), ('income', 0.0, 100000.0, 50000.0, 50000.0)]
     """
     names = [str(name) for name in ([of] if isinstance(of, str | int) else checks.listed("of", of))]
     if not names or len(set(names)) < len(names):
@@ -319,11 +264,14 @@ def clamped_columns(of: Any, lower: Any, upper: Any) -> list[tuple[str, float, f
         if len(listed) != len(names):
             raise ValueError(f"{name} must be a number, or one for each of {len(names)} columns, got {given}")
         ends.append([checks.number(name, end) for end in listed])
+    columns = []
     for name, low, high in zip(names, *ends, strict=True):
         if not low < high:
             of_it = f" for column {name!r}" if len(names) > 1 else ""
             raise ValueError(f"lower must be below upper, got {low!r} and {high!r}{of_it}")
-    return list(zip(names, *ends, strict=True))
+        measured = (low / 2 + high / 2, high / 2 - low / 2) if centred else (0.0, max(abs(low), abs(high)))
+        columns.append(Clamped(name, low, high, *measured))
+    return columns
 
 
 @dataclass(frozen=True)
@@ -333,11 +281,8 @@ class Sums:
     columns: Sequence[Clamped]
     people: Tensor  # one for each group
     units: Tensor  # one for each row
-    keys: Columns
-    like: Callable[[Columns], Any]
-    at_most: int
-    person: Any | None
-    told: tuple[str, ...] = ()
+    source: Source
+    most: int  # groups of one person
 
     @property
     def names(self) -> str:
@@ -360,7 +305,14 @@ class Sums:
     @property
     def promises(self) -> tuple[str, ...]:
         """How rows of one person count, for a statement."""
-        return () if self.person is None else ("Several rows of a person in a group count as their mean.",)
+        several = ("Several rows of a person in a group count as their mean.",)
+        return several if self.source.rows_are == "persons" else ()
+
+    def bars(self, what: str, released: Columns, coverage: float) -> Bars:
+        """A panel for each column."""
+        rows = dict(sorted(self.source.keys.items(), key=lambda own: own[0] != "column"))
+        name, alone = f"{what} of {self.names}", len(self.columns) == 1
+        return interval_bars(name, name if alone else what, released, rows, coverage, one_scale=alone)
 
     @property
     def halves(self) -> Tensor:
@@ -391,17 +343,15 @@ def read_sums(
     name: str,
 ) -> Sums:
     """Reads the sums of columns by group; ``name`` is what will be released."""
-    with open_rows(data) as rows:
-        groups = public_cells(rows, by, domain, bins, (name, *_COLUMNS), missing)
-        most = checked_at_most(at_most, person, groups.count)
+    opened = open_cells(data, by, domain, bins, (name, *_COLUMNS), missing, person, at_most)
+    with opened as (rows, groups, source, most):
         people, units = sums_in(rows, groups, columns, person, most)
     keys: dict[str, list[Any]] = {
         key: [value for value in values for _ in columns] for key, values in groups.columns.items()
     }
     if len(columns) > 1:
         keys["column"] = [column.of for column in columns] * groups.count
-    like = partial(make_table, rows.kind)
-    return Sums(columns, people, units.flatten(), keys, like, most, person, tuple(rows.told))
+    return Sums(columns, people, units.flatten(), replace(source, keys=keys), most)
 
 
 @dataclass(frozen=True)
@@ -518,9 +468,7 @@ class LaplaceMeans:
         return Measured(promised)
 
 
-def mean_noise(
-    budget: Budget, kind: NoiseKind, at_most: int, columns: int = 1
-) -> GaussianMeans | LaplaceMeans:
+def mean_noise(budget: Budget, at_most: int, columns: int = 1) -> GaussianMeans | LaplaceMeans:
     """The noise of means, of which one person moves ``at_most`` of each column: the smaller one at a mean of
     1/2.
 
@@ -528,18 +476,18 @@ def mean_noise(
     like columns / share + u^2 / (1 - share); the share is the best one at |u| = 1/2. With one column the
     variance is an eighth more than the least at |u| = 1 and a half more at u = 0.
 
-    >>> [mean_noise(Budget.checked(1.0, 1e-6), "auto", cells).name for cells in (1, 4, 64)]
+    >>> [mean_noise(Budget.checked(1.0, 1e-6, kind="auto"), cells).name for cells in (1, 4, 64)]
     ['Laplace', 'Laplace', 'Gaussian']
     """
     norm = budget.multiplier * math.sqrt(at_most)
     share = math.sqrt(columns) / (math.sqrt(columns) + 0.5)
     gaussian = GaussianMeans(norm * math.sqrt(columns / share), norm / math.sqrt(1 - share))
-    if kind == "gaussian":
+    if budget.kind == "gaussian":
         return gaussian
     alone = budget.multiplier * at_most * columns / math.sqrt(2)
     laplace = LaplaceMeans(alone if budget.epsilon is None else laplace_scale(budget, at_most * columns))
     errors = (math.hypot(one.total, one.size / 2) for one in (laplace, gaussian))
-    return laplace if is_better(budget, kind, laplace.scale * 2 * UNITS, *errors) else gaussian
+    return laplace if is_better(budget, laplace.scale * 2 * UNITS, *errors) else gaussian
 
 
 def fieller(

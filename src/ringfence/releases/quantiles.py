@@ -21,9 +21,8 @@ from ringfence.mechanisms.winner import GumbelWinner
 from ringfence.noise import Noise
 from ringfence.releases.ballots import Poll, gumbel_law
 from ringfence.releases.budget import Budget
-from ringfence.releases.cells import Domain, Missing, checked_at_most, public_cells, ranks_in, refuse_weights
-from ringfence.releases.reader import make_table, open_rows
-from ringfence.releases.release import Bars, Measured, Release, ReleaseAccount, Series, build_statement
+from ringfence.releases.cells import Domain, Missing, open_cells, ranks_in, refuse_weights
+from ringfence.releases.release import Measured, Release, ReleaseAccount, interval_bars
 
 _GRID = 1 << 20  # ranks are counted in units of 1 / _GRID people, so that utilities are exact
 _MOST_PEOPLE = 1 << 32
@@ -87,9 +86,8 @@ def release_quantiles(
     levels = checked_levels(quantiles)
     if coverage is not None:
         coverage = checks.probability("coverage", coverage)
-    with open_rows(data) as rows:
-        groups = public_cells(rows, by, domain, bins, _COLUMNS, missing)
-        most = checked_at_most(at_most, person, groups.count)
+    opened = open_cells(data, by, domain, bins, _COLUMNS, missing, person, at_most)
+    with opened as (rows, groups, source, most):
         people = ranks_in(rows, groups, of, values, person, most)
     if int(people.sum()) > _MOST_PEOPLE:
         raise ValueError(f"the table must have at most {_MOST_PEOPLE:,} people, got {int(people.sum()):,}")
@@ -143,47 +141,30 @@ def release_quantiles(
             "The chance over the noise that a quantile is shown with an interval that misses it is at most "
             f"{1 - coverage:.2g}. The ends of an interval were drawn with noise as well."
         )
-    return Release(
-        title=title,
-        keys=keys,
-        released=released,
-        standard_errors=(),  # an interval says more
-        hidden="suppressed",
-        like=partial(make_table, rows.kind),
-        account=account,
-        private=tuple(rows.told),
-        statement=build_statement(
-            account,
-            budget,
-            released="quantiles",
-            data="data",
-            rows_are="rows" if person is None else "persons",
-            unit="group",
-            at_most=most,
-            method=f"each was drawn from {len(values):,} public values between {values[0]:,} and "
-            f"{values[-1]:,}, to the nearest of which every value of {of} was rounded, so that the number of "
-            f"people below it is off by {math.ceil(ranks):,} or more with a chance of at most 5 %{interval}",
-            public="Groups, candidate values and noise",
-            promises=(
-                *(() if person is None else ("Several rows of a person in a group count as their mean.",)),
-                missed,
-            ),
-            leaves_out=(
-                "Values are rounded to the nearest public value. Sampling, non-response and errors in the "
-                "data are not part of the intervals.",
-                "How many people are in a group is not released.",
-            ),
-        ),
-        bars=Bars(
-            caption="" if coverage is None else f"Whiskers are the intervals of coverage {coverage:.3g}.",
-            y_label=str(of),
-            series=[Series(title, released["value"], released.get("low"), released.get("high"))],
-            rows=keys if len(levels) > 1 else groups.columns,
-        ),
-        settings=(
+    return replace(source, keys=keys).release(
+        account,
+        budget,
+        title,
+        released,
+        (),  # an interval says more
+        interval_bars(title, str(of), released, keys if len(levels) > 1 else groups.columns, coverage),
+        (
             ("candidates", f"{len(values):,} from {values[0]:,} to {values[-1]:,}"),
             ("noise of ranks", f"Gumbel, scale {law.scale:.6g} for a range of 1"),
             ("groups of one person", f"at most {most}"),
+        ),
+        method=f"each was drawn from {len(values):,} public values between {values[0]:,} and "
+        f"{values[-1]:,}, to the nearest of which every value of {of} was rounded, so that the number of "
+        f"people below it is off by {math.ceil(ranks):,} or more with a chance of at most 5 %{interval}",
+        public="Groups, candidate values and noise",
+        promises=(
+            *(() if person is None else ("Several rows of a person in a group count as their mean.",)),
+            missed,
+        ),
+        leaves_out=(
+            "Values are rounded to the nearest public value. Sampling, non-response and errors in the "
+            "data are not part of the intervals.",
+            "How many people are in a group is not released.",
         ),
     )
 

@@ -39,7 +39,7 @@ LARGEST_COUNT = 2.0**50  # its neighbours are then whole numbers in float64
 _CSV, _PARQUET = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt"), (".parquet", ".pq")
 LARGEST = sys.float_info.max
 _MEMORY = "4GB"  # of DuckDB; what does not fit goes to disk
-_BLOCK = 1 << 24  # bytes of a file that are looked at at once
+_BLOCK = 1 << 20  # bytes of a file that are looked at at once
 _HELD, _UNKNOWN = 1 << 18, 1 << 14  # numbers at once; no code is as large
 _LIBRARIES = ("pandas", "polars", "pyarrow", "duckdb", "ibis", "pyspark")
 # How every CSV file is read. Nothing is looked for in the data: one row would change how all others are read.
@@ -118,15 +118,12 @@ class Table:
 class Rows:
     """A table of Ibis. ``kind`` and ``text`` are those of ``Table``.
 
-    ``declared`` has the categories of the columns whose dtype declares them: a polars Enum. A Categorical may
-    hold just what occurs in the data, ordered or not, and declares nothing. ``told`` are sentences about the
-    data for its owner alone.
+    ``told`` are sentences about the data for its owner alone.
     """
 
     table: "ir.Table"
     kind: str = "pyarrow"
     text: bool = False
-    declared: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     told: list[str] = field(default_factory=list)
 
     @property
@@ -220,7 +217,7 @@ def open_ballots(data: Any) -> "Iterator[Table | Rows]":
     elif is_array(data):
         yield _array_table(data)
     elif _library(data) in ("pandas", "polars", "pyarrow"):
-        yield Table(_columns(_arrow_table(data)[0]), _library(data))
+        yield Table(_columns(_arrow_table(data)), _library(data))
     else:
         with open_rows(data, in_order=True) as rows:
             yield rows
@@ -268,13 +265,12 @@ def open_rows(data: Any, *, in_order: bool = False) -> Iterator[Rows]:
                 files = _table_of_files(engine, [data] if isinstance(data, str | Path) else data)
             yield Rows(files, text=True)
             return
-        declared: Mapping[str, tuple[Any, ...]] = {}
         if library == "duckdb":
             rows: Any = _Relation(data)
         elif is_array(data):
             rows = pyarrow.table(dict(_array_table(data, flat=True).columns))
         else:
-            rows, declared = _arrow_table(data)
+            rows = _arrow_table(data)
         names = list(data.columns) if library == "duckdb" else rows.column_names
         if not names:
             raise ValueError("the table must have at least one column, got none")
@@ -282,7 +278,7 @@ def open_rows(data: Any, *, in_order: bool = False) -> Iterator[Rows]:
         with _errors_in_one_line("the table"):
             engine.con.register("rows", rows)
             table = engine.table("rows")
-        yield Rows(table, kind_of(data), declared=declared)
+        yield Rows(table, kind_of(data))
 
 
 def engine_table(url: str, table: str) -> Any:
@@ -293,7 +289,7 @@ def engine_table(url: str, table: str) -> Any:
 
     >>> engine_table("sqlite://", "people")
     Traceback (most recent call last):
-    ValueError: the table 'people' of sqlite cannot be read: people
+    ValueError: the table 'people' of sqlite cannot be read: TableNotFound: people
     """
     try:
         import ibis
@@ -306,7 +302,7 @@ def engine_table(url: str, table: str) -> Any:
             from pyspark.sql import SparkSession
 
             named = {"sc": "spark.remote", "spark": "spark.master"}[kind]
-            settings = {} if url == "spark://" else {named: url}
+            settings: dict[str, Any] = {} if url == "spark://" else {named: url}
             return SparkSession.builder.config(map=settings).getOrCreate().table(table)
         return ibis.connect(url).table(name, database=".".join(schema) or None)
     except ModuleNotFoundError as error:
@@ -315,7 +311,8 @@ def engine_table(url: str, table: str) -> Any:
         ) from None
     except Exception as error:
         said = " ".join(str(error).split("\n\n")[0].split()).split(". ")[0]
-        raise ValueError(f"the table {table!r} of {kind} cannot be read: {said}") from None
+        wrong = f"{type(error).__name__}: {said}"
+        raise ValueError(f"the table {table!r} of {kind} cannot be read: {wrong}") from None
 
 
 @dataclass(frozen=True)
@@ -364,24 +361,18 @@ def _array_table(data: Any, flat: bool = False) -> Table:
     return Table({str(number): column for number, column in enumerate(array.T)}, kind_of(data))
 
 
-def _arrow_table(data: Any) -> tuple["pyarrow.Table", dict[str, tuple[Any, ...]]]:
-    """A frame as a table of Arrow, and the categories that its dtypes declare."""
+def _arrow_table(data: Any) -> "pyarrow.Table":
+    """A frame as a table of Arrow."""
     try:
         import pyarrow
     except ModuleNotFoundError:
         raise _tables_extra() from None
-    library, declared = _library(data), {}
+    library = _library(data)
     if not hasattr(data, "__arrow_c_stream__"):
         raise TypeError(
             "data must be a frame (pandas, polars, pyarrow), a table (Ibis, DuckDB, Spark), an array, a "
             f"tensor or files, got {type(data).__name__}"
         )
-    if library == "polars":
-        declared = {
-            name: tuple(dtype.categories)
-            for name, dtype in data.schema.items()
-            if type(dtype).__name__ == "Enum"
-        }
     if library == "pandas":
         check_columns("the table", list(map(str, data.columns)))
         data = data.copy(deep=False)
@@ -390,12 +381,10 @@ def _arrow_table(data: Any) -> tuple["pyarrow.Table", dict[str, tuple[Any, ...]]
                 data[name] = data[name].astype(object).map(str, "ignore")
     try:
         if library == "pandas":
-            table = pyarrow.Table.from_pandas(data, preserve_index=False)
-        else:
-            table = pyarrow.table(data)
+            return pyarrow.Table.from_pandas(data, preserve_index=False)
+        return pyarrow.table(data)
     except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, OverflowError):
         raise ValueError("data must have columns of one type each, got a column of several") from None
-    return table, declared
 
 
 def make_table(kind: str, columns: Columns) -> Any:
@@ -532,21 +521,19 @@ def public_values(argument: str, values: Any, text: bool) -> dict[Any, Any]:
         for listed in values:
             value = listed.item() if hasattr(listed, "item") else listed
             value = str(value) if type(value).__name__ == "Interval" else value  # of pandas
-            key = value
-            if text:  # as DuckDB writes it: true and false are lower case there
-                key = (
-                    None
-                    if value is None or value == ""
-                    else str(value).lower()
-                    if isinstance(value, bool)
-                    else str(value)
-                )
+            key = _as_text(value) if text else value
             if key in found or key != key:
                 raise ValueError(f"{argument} must hold each value once and no NaN, got {value!r}")
             found[key] = value
     except (TypeError, RuntimeError):  # no list, or of things that are no values
         raise TypeError(f"{argument} must be a list of values, got {values!r}") from None
     return found
+
+
+def _as_text(value: Any) -> str | None:
+    """A value as DuckDB writes it: true and false are lower case there, and an empty cell is missing."""
+    text = "" if value is None else str(value)
+    return (text.lower() if isinstance(value, bool) else text) or None
 
 
 def is_array(data: Any) -> bool:
@@ -661,28 +648,36 @@ def _dialect(name: str) -> tuple[tuple[str, ...], bool, str]:
 
 def _spans(file: Any, delimiter: bytes) -> bool:
     """Whether a cell of a CSV file holds a line break; raises ValueError where quotes or bytes are wrong."""
-    around, inside, spans, number = (b"", delimiter, b"\r", b"\n"), False, False, 0
+    around, inside, spans, start = (b"", delimiter, b"\r", b"\n"), False, False, 0
     while block := file.read(_BLOCK) + file.readline():
         plain = block.isascii() and b'"' not in block
-        for place, line in enumerate(() if plain else BytesIO(block), number + 1):
+        for at, line in enumerate(() if plain else BytesIO(block)):
             if not line.isascii():
                 try:
                     line.decode()
                 except UnicodeDecodeError:
+                    place = at + _line_at(file, start)
                     raise ValueError(f"other bytes in line {place}: save it as UTF-8") from None
             if b'"' not in line:
                 continue
-            pieces = line.removeprefix(b"\xef\xbb\xbf" if place == 1 else b"").split(b'"')
-            for at in range(inside, len(pieces), 2):  # those outside quotes
-                before, after = pieces[at][:1] * (at > 0), pieces[at][-1:]
-                if before not in around or (at < len(pieces) - 1 and after not in around[:2]):
-                    raise ValueError(f"a quote inside a cell in line {place}")
+            pieces = line.removeprefix(b"\xef\xbb\xbf" if start == at == 0 else b"").split(b'"')
+            for piece in range(inside, len(pieces), 2):  # those outside quotes
+                before, after = pieces[piece][:1] * (piece > 0), pieces[piece][-1:]
+                if before not in around or (piece < len(pieces) - 1 and after not in around[:2]):
+                    raise ValueError(f"a quote inside a cell in line {at + _line_at(file, start)}")
             inside ^= len(pieces) % 2 == 0
             spans |= inside
-        number += block.count(b"\n")
+        start += len(block)
     if inside:
         raise ValueError("a quote that nothing closes")
     return spans
+
+
+def _line_at(file: Any, place: int) -> int:
+    """The number of the line that begins at a byte of a file."""
+    file.seek(0)
+    before = (file.read(min(_BLOCK, place - at)) for at in range(0, place, _BLOCK))
+    return 1 + sum(int(block.count(b"\n")) for block in before)
 
 
 @contextmanager

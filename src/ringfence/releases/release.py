@@ -215,12 +215,12 @@ def build_statement(
     budget: Budget,
     *,
     released: str,
-    data: str,
     rows_are: RowsAre,
-    unit: str,
     at_most: int | None,
     method: str,
     public: str,
+    unit: str = "group",
+    data: str = "data",
     promises: Sequence[str] = (),
     leaves_out: Sequence[str] = (),
 ) -> Statement:
@@ -288,6 +288,42 @@ def _attack(account: ReleaseAccount, person: str) -> str:
         f"differential privacy for any one {person} {change}: an attacker who tries to tell from it {about}, "
         "even knowing everybody else."
     )
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is public about the data that a job has read, and ``told``: sentences for its owner alone.
+
+    ``keys`` tell the rows of its table apart, and ``like`` makes a frame of the kind that came in. One person
+    counts in ``at_most`` units, or in all of them.
+    """
+
+    keys: Columns
+    like: Callable[[Columns], Any]
+    rows_are: RowsAre
+    at_most: int | None
+    told: Sequence[str] = ()
+
+    def release(
+        self,
+        account: ReleaseAccount,
+        budget: Budget,
+        title: str,
+        released: Columns,
+        errors: Sequence[float | None] | None,
+        bars: "Bars",
+        settings: tuple[tuple[str, str], ...],
+        *,
+        hidden: str = "suppressed",
+        intervals: Columns | None = None,
+        **words: Any,
+    ) -> "Release":
+        """The release of a table from this data; ``words`` are those of ``build_statement``."""
+        words |= {"rows_are": self.rows_are, "at_most": self.at_most}
+        statement = build_statement(account, budget, released=title.split()[0].lower(), **words)
+        table = (title, self.keys, released, errors, hidden, self.like)
+        more = (settings, tuple(self.told), intervals or {})
+        return Release(*table, account, statement, bars, *more)
 
 
 class Series(NamedTuple):
@@ -554,6 +590,16 @@ class Release:
         more = len(every) - _MOST_PRINTED
         lines += [f"... and {more:,} rows more"] if more > 0 else []
         return "\n".join((*lines, "", self.statement.public))
+
+
+def interval_bars(
+    name: str, y_label: str, columns: Columns, rows: Columns, coverage: float | None, one_scale: bool = True
+) -> Bars:
+    """Bars as high as the first column says, with ``low`` and ``high`` as whiskers where they are there."""
+    caption = "" if coverage is None else f"Whiskers are the intervals of coverage {coverage:.3g}."
+    heights, *_ = columns.values()
+    series = [Series(name, heights, columns.get("low"), columns.get("high"))]
+    return Bars(caption, y_label, series, rows, one_scale=one_scale)
 
 
 def check_apart(folder: Path, private: Path | None) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from statistics import NormalDist
 from typing import Any
@@ -12,19 +13,19 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.accounting.ledger import Ledger
 from ringfence.noise import Noise
-from ringfence.releases.budget import NOISES, Budget, NoiseKind, TableNoise, count_noise
+from ringfence.releases.budget import Budget, NoiseKind, TableNoise, count_noise
 from ringfence.releases.cells import (
     Cells,
     Domain,
     Missing,
-    checked_at_most,
+    open_cells,
     people_in,
     public_cells,
     refuse_weights,
 )
 from ringfence.releases.means import CLEAR, fieller, none_for_nan
-from ringfence.releases.reader import Columns, Rows, make_table, open_rows
-from ringfence.releases.release import Bars, Measured, Release, ReleaseAccount, Series, build_statement
+from ringfence.releases.reader import Columns, Rows
+from ringfence.releases.release import Measured, Release, ReleaseAccount, interval_bars
 
 _UNITS = 1 << 10  # of counts
 _COLUMNS = ("question", "answer", "share", "low", "high", "people", "suppressed", "standard_error")
@@ -80,9 +81,8 @@ def release_shares(
     >>> bool((shares.values["share"] - [1 / 4, 3 / 4, 1 / 3, 2 / 3]).abs().max() < 0.03)
     True
     """
-    checks.one_of("noise", noise, NOISES)
     refuse_weights(weights)
-    budget = Budget.checked(epsilon, delta, sigma, seed, ledger, what, pure=noise != "gaussian")
+    budget = Budget.checked(epsilon, delta, sigma, seed, ledger, what, noise)
     threshold = None if suppress_below is None else checks.count("suppress_below", suppress_below, at_least=1)
     coverage = checks.probability("coverage", coverage)
     names = [str(name) for name in checks.listed("questions", questions)]
@@ -90,11 +90,9 @@ def release_shares(
         raise ValueError(f"questions must name at least one column, and each once, got {names}")
     listed = None if answers is None else checks.listed("answers", answers)
     keys, counts = [], []
-    with open_rows(data) as rows:
-        groups = public_cells(
-            rows, by, domain if by is not None else None, bins if by is not None else None, _COLUMNS, missing
-        )
-        most = checked_at_most(at_most, person, groups.count)
+    described = (None, None) if by is None else (domain, bins)
+    opened = open_cells(data, by, *described, _COLUMNS, missing, person, at_most)
+    with opened as (rows, groups, source, most):
         for name in names:
             cells = question_cells(rows, groups, name, listed, domain, bins)
             own = dict(cells.columns)
@@ -102,7 +100,7 @@ def release_shares(
             keys.append({**own, "question": [name] * len(said), "answer": said})
             counts.append(people_in(rows, cells, person, most).view(groups.count, -1))
     sizes = [people.shape[1] for people in counts]
-    used = count_noise(budget, noise, most * len(names), _UNITS)
+    used = count_noise(budget, most * len(names), _UNITS)
     least = threshold or clear(used, max(sizes))
     flat = torch.cat([people.flatten() for people in counts])
     promised = used.loss(flat, most * len(names))
@@ -120,48 +118,32 @@ def release_shares(
     }
     errors = [value for part in parts for value in part["standard_error"]]
     columns: Columns = {name: [value for own in keys for value in own[name]] for name in keys[0]}
-    return Release(
-        title="Shares",
-        keys=columns,
-        released=released,
-        standard_errors=errors,
-        hidden="suppressed",
-        like=partial(make_table, rows.kind),
-        account=account,
-        private=tuple(rows.told),
-        statement=build_statement(
-            account,
-            budget,
-            released="shares",
-            data="data",
-            rows_are="rows" if person is None else "persons",
-            unit="answer to every question" if most == 1 else "cell of every question",
-            at_most=most,
-            method=f"{used.name} noise with a standard deviation of {used.deviation:.3g} was added to the "
-            f"number of people who gave each answer, and questions with a noisy number of answers below "
-            f"{least} are not shown; the intervals allow for the noise, with a coverage of {coverage:.3g}",
-            public="Questions, answers, noise and threshold",
-            promises=(
-                "The chance over the noise that a share is shown with an interval that misses the share "
-                f"among the people in the data is at most {1 - coverage:.2g}. The noise of the number of "
-                "people who answered is part of it.",
-            ),
-            leaves_out=(
-                "Sampling, non-response and errors in the data are not part of the intervals: a share is one "
-                "of the people in the data who answered.",
-            ),
-        ),
-        bars=Bars(
-            caption=f"Whiskers are the intervals of coverage {coverage:.3g}.",
-            y_label="share of those who answered",
-            series=[Series("share", released["share"], released["low"], released["high"])],
-            rows=columns,
-        ),
-        settings=(
+    return replace(source, keys=columns).release(
+        account,
+        budget,
+        "Shares",
+        released,
+        errors,
+        interval_bars("share", "share of those who answered", released, columns, coverage),
+        (
             ("noise of a count", f"{used.name}, standard deviation {used.deviation:.6g}"),
             ("threshold", f"{least} answers"),
             ("questions", f"{len(names):,}"),
             ("cells of one person", f"at most {most} of each question"),
+        ),
+        unit="answer to every question" if most == 1 else "cell of every question",
+        method=f"{used.name} noise with a standard deviation of {used.deviation:.3g} was added to the "
+        f"number of people who gave each answer, and questions with a noisy number of answers below "
+        f"{least} are not shown; the intervals allow for the noise, with a coverage of {coverage:.3g}",
+        public="Questions, answers, noise and threshold",
+        promises=(
+            "The chance over the noise that a share is shown with an interval that misses the share "
+            f"among the people in the data is at most {1 - coverage:.2g}. The noise of the number of "
+            "people who answered is part of it.",
+        ),
+        leaves_out=(
+            "Sampling, non-response and errors in the data are not part of the intervals: a share is one "
+            "of the people in the data who answered.",
         ),
     )
 
@@ -172,6 +154,7 @@ def question_cells(
     """The cells of groups and public answers to one question; rows without an answer are left out.
 
     >>> import numpy as np
+    >>> from ringfence.releases.reader import open_rows
     >>> with open_rows(np.array([[1.0], [np.nan]])) as rows:
     ...     cells = question_cells(rows, public_cells(rows, None), "0", [0, 1], None, None)
     ...     people_in(rows, cells, None, 1).tolist()
@@ -189,7 +172,7 @@ def question_cells(
     if answers is not None and not named and not edges:
         named = {question: answers}
     own = column.type().is_boolean() and not rows.text
-    if not named and not edges and question not in rows.declared and not own:
+    if not named and not edges and not own:
         raise ValueError(
             f"answers= or domain= must list the public answers of column {question!r}: taken from the data "
             "they would give away which of them occur"
@@ -197,6 +180,7 @@ def question_cells(
     [axis] = public_cells(rows, question, named or None, edges or None, missing="drop").axes
     if len(axis.values) < 2:
         raise ValueError(f"column {question!r} must have at least 2 public answers, got {[*axis.values]}")
+    axis = axis if edges else replace(axis, argument="answers")
     return Cells((*groups.axes, axis), groups.missing)
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,7 @@ from ringfence.noise import Noise
 from ringfence.releases.ballots import UNCLEAR, NoiseKind, Poll, Votes, read_ballots, votes_ahead
 from ringfence.releases.budget import Budget, count_noise
 from ringfence.releases.reader import kind_of, make_coded_table
-from ringfence.releases.release import Bars, Release, Series, build_statement
+from ringfence.releases.release import Bars, Release, Series, Source
 
 _MANY = 5  # questions, of which shares tell more than majorities
 _NUMBERS = {"yes": 1, "no": -1}  # answers in an array
@@ -41,7 +42,7 @@ def release_votes(
     at_most: int | None = None,
     person: str | int | None = None,
     ignore: Sequence[str | int] = (),
-    neighbours: Neighbours = "added",
+    neighbours: Neighbours | None = None,
     publish_epsilon: bool = False,
     seed: int | Noise | None = None,
     ledger: Ledger | None = None,
@@ -63,7 +64,8 @@ def release_votes(
     the counts of yes and of no), or "auto": the one that decides better, as in ``release_winners``.
     ``at_most`` answers of each person count, drawn at random among those that the person gave; without it all
     of them do, and one person can move all questions. ``neighbours`` is "added" (whether somebody took part
-    is protected) or "replaced" (what somebody answered is, and it takes twice the noise). Every call is a
+    is protected) or "replaced" (what somebody answered is, and it takes twice the noise); left out, it is
+    that of the ledger, or "added". Every call is a
     release of its own, to be paid for; ``ledger`` is charged for it beforehand, in an entry called ``what``.
     ``seed`` is for tests: everybody who knows it knows the surpluses.
 
@@ -90,7 +92,7 @@ def release_votes(
     True
     """
     budget = Budget.checked(epsilon, delta, sigma, seed, ledger, what)
-    poll = Poll.checked(budget, neighbours, at_most, publish_epsilon, binary=True, noise=noise)
+    poll = Poll.checked(budget, neighbours, at_most, publish_epsilon, usual="added", binary=True, noise=noise)
     code, rule = coding(yes, no, neither)
     read = read_ballots(
         ballots,
@@ -104,58 +106,46 @@ def release_votes(
         limit=poll.size,
     )
     poll, votes = poll.limit(read)
-    gaussian = StochasticSign(poll.sigma(len(votes.queries), 4.0 if neighbours == "replaced" else 1.0))
+    gaussian = StochasticSign(poll.sigma(len(votes.queries), 4.0 if poll.neighbours == "replaced" else 1.0))
     law = poll.law(gaussian, len(votes.queries), 2)
     kind = law.noise if isinstance(law, Decision) else "Gaussian"
     noisy = math.sqrt(2) * law.deviation if isinstance(law, Decision) else float(law.sigma)
     account, published = poll.charge(law, votes, "release_votes")
     answers = [votes.choices[number] for number in poll.decide(law, votes, "votes")]
-    return Release(
-        title="Answers",
-        keys={"question": votes.queries},
-        released={"answer": answers},
-        standard_errors=None,
-        hidden="",
-        like=partial(make_coded_table, kind_of(ballots), _NUMBERS),
-        account=account,
-        private=(*poll.told(law, votes), *shares_instead(poll.budget, votes)),
-        statement=build_statement(
-            account,
-            poll.budget,
-            released="answers",
-            data="ballots",
-            rows_are=votes.rows_are,
-            unit="question",
-            at_most=poll.at_most,
-            method=f"{kind} noise with a standard deviation of {noisy:.3g} votes was added before each "
-            f"majority was read off, and a question decided by at least {votes_ahead(law, 2):,} "
-            f"{'' if poll.at_most is None else 'counted '}votes is answered wrong with a chance of at most "
-            "1 %",
-            public="Questions and noise",
-            promises=published,
-            leaves_out=(
-                "By how many votes a question was decided is not released, nor how many people answered it.",
-            ),
-        ),
-        bars=Bars(
-            caption="What the majority answered, decided with noise.",
-            y_label="answer",
-            series=[
-                Series(
-                    f"{answer} ({answers.count(answer):,})",
-                    [height if own == answer else None for own in answers],
-                    mechanism=look,
-                    points=True,
-                )
-                for height, (answer, look) in enumerate((("no", "truncated"), ("yes", "rectified")))
-            ],
-            rows={"question": votes.queries},
-            y_names=("no", "yes"),
-        ),
-        settings=(
+    series = [
+        Series(
+            f"{answer} ({answers.count(answer):,})",
+            [height if own == answer else None for own in answers],
+            mechanism=look,
+            points=True,
+        )
+        for height, (answer, look) in enumerate((("no", "truncated"), ("yes", "rectified")))
+    ]
+    like = partial(make_coded_table, kind_of(ballots), _NUMBERS)
+    told = (*poll.told(law, votes), *shares_instead(poll.budget, votes))
+    keys = {"question": votes.queries}
+    return Source(keys, like, votes.rows_are, poll.at_most, told).release(
+        account,
+        poll.budget,
+        "Answers",
+        {"answer": answers},
+        None,
+        Bars("What the majority answered, decided with noise.", "answer", series, keys, ("no", "yes")),
+        (
             ("noise", f"{kind}, standard deviation {noisy:.6g} votes; only the sign is released"),
             ("questions", f"{len(votes.queries):,}"),
             *poll.settings,
+        ),
+        unit="question",
+        data="ballots",
+        hidden="",
+        method=f"{kind} noise with a standard deviation of {noisy:.3g} votes was added before each "
+        f"majority was read off, and a question decided by at least {votes_ahead(law, 2):,} "
+        f"{'' if poll.at_most is None else 'counted '}votes is answered wrong with a chance of at most 1 %",
+        public="Questions and noise",
+        promises=published,
+        leaves_out=(
+            "By how many votes a question was decided is not released, nor how many people answered it.",
         ),
     )
 
@@ -166,7 +156,7 @@ def shares_instead(budget: Budget, votes: Votes) -> tuple[str, ...]:
     if many < _MANY or votes.counts.sum() == 0:
         return ()
     answered = float(votes.counts.sum(dim=1).mean())
-    points = 100 * count_noise(budget, "auto", many).deviation / math.sqrt(2) / answered
+    points = 100 * count_noise(replace(budget, kind="auto"), many).deviation / math.sqrt(2) / answered
     return (
         f"The shares of yes and no in these {many:,} questions, by release_shares with the same budget, "
         f"would have a standard error of about {points:.2g} percentage points: they tell more than "

@@ -22,7 +22,7 @@ from ringfence.releases.ballots import (
 from ringfence.releases.budget import Budget
 from ringfence.releases.cells import Domain, Missing, checked_at_most
 from ringfence.releases.reader import Columns, kind_of, make_coded_table
-from ringfence.releases.release import Bars, Release, ReleaseAccount, Series, build_statement
+from ringfence.releases.release import Bars, Release, ReleaseAccount, Series, Source
 
 _THRESHOLD = 2.0  # the noise of the question whether there is an answer, in units of that of the winner
 
@@ -43,7 +43,7 @@ def release_winners(
     missing: Missing = "refuse",
     confident_above: float | None = None,
     threshold_sigma: float | None = None,
-    neighbours: Neighbours = "replaced",
+    neighbours: Neighbours | None = None,
     at_most: int | None = None,
     person: str | int | None = None,
     query: str | int | None = None,
@@ -71,9 +71,9 @@ def release_winners(
     passed over with a chance of at most a quarter, by the numbers of queries and candidates, and Gaussian
     with ``sigma``, ``confident_above``, ``publish_epsilon`` or a ``ledger``, whose budget counts Gaussians.
     ``neighbours`` is "replaced" (what somebody voted is protected) or "added" (whether somebody took part
-    is). ``at_most`` bounds the queries in which one person counts: for ballots they are drawn at random among
-    those where the person voted; counts must have been made that way. ``seed`` is for tests. ``ledger`` is
-    charged beforehand, in an entry called ``what``.
+    is); left out, it is that of the ledger, or "replaced". ``at_most`` bounds the queries in which one person
+    counts: for ballots they are drawn at random among those where the person voted; counts must have been
+    made that way. ``seed`` is for tests. ``ledger`` is charged beforehand, in an entry called ``what``.
 
     With ``confident_above`` there is "no answer" where the largest count, with noise of its own
     (``threshold_sigma``, twice ``sigma`` if left out), is below that number; both questions are charged.
@@ -186,42 +186,35 @@ def announce(
         )
     lead = votes_ahead(law, len(votes.choices))
     drawn = [*range(len(votes.choices)), *([-1] if -1 in winners else [])]
-    return Release(
-        title=words.winners.capitalize(),
-        keys=votes.keys or {"query": votes.queries},
-        released={words.winner: [names[number] for number in winners]},
-        standard_errors=None,
-        hidden="no answer",
-        like=like,
-        account=account,
-        private=poll.told(law, votes),
-        statement=build_statement(
-            account,
-            poll.budget,
-            released=words.winners,
-            data="votes",
-            rows_are=votes.rows_are,
-            unit="query",
-            at_most=poll.at_most,
-            method=f"{law.noise} noise with a standard deviation of {law.deviation:.3g} was added to every "
-            f"count{confident}, and a {words.candidate} that leads by at least {lead:,} votes is passed over "
-            "for another one with a chance of at most 1 %",
-            public=f"Queries, {words.candidates} and noise",
-            promises=published,
-            leaves_out=words.leaves_out,
-        ),
-        bars=Bars(
-            caption=f"How many of {len(winners):,} queries each {words.candidate} won.",
-            y_label="queries won",
-            series=[Series("queries won", [winners.count(at) for at in drawn])],
-            rows={words.candidate: ["no answer" if at < 0 else names[at] for at in drawn]},
-        ),
-        settings=(
+    bars = Bars(
+        f"How many of {len(winners):,} queries each {words.candidate} won.",
+        "queries won",
+        [Series("queries won", [winners.count(at) for at in drawn])],
+        {words.candidate: ["no answer" if at < 0 else names[at] for at in drawn]},
+    )
+    keys = votes.keys or {"query": votes.queries}
+    return Source(keys, like, votes.rows_are, poll.at_most, poll.told(law, votes)).release(
+        account,
+        poll.budget,
+        words.winners.capitalize(),
+        {words.winner: [names[number] for number in winners]},
+        None,
+        bars,
+        (
             ("law", repr(law)),
             ("queries", f"{len(votes.queries):,}"),
             (words.candidates, f"{len(votes.choices):,}"),
             *poll.settings,
         ),
+        unit="query",
+        data="votes",
+        hidden="no answer",
+        method=f"{law.noise} noise with a standard deviation of {law.deviation:.3g} was added to every "
+        f"count{confident}, and a {words.candidate} that leads by at least {lead:,} votes is passed over "
+        "for another one with a chance of at most 1 %",
+        public=f"Queries, {words.candidates} and noise",
+        promises=published,
+        leaves_out=words.leaves_out,
     )
 
 
