@@ -1566,9 +1566,9 @@ an example that was never measured with an eta of 0
 a frozen weight taken for the first example alone
 - tensor.expand(count, *tensor.shape) if place is None
 + torch.cat((tensor[None], tensor.new_zeros(count - 1, *tensor.shape))) if place is None
-the second derivative of a normalisation left out
-- _curve(by_curve, grad, of_grad, result, rate) + _slope(by_slope, result, rate)
-+ _slope(by_slope, result, rate)
+the second derivative of a product of matrices left out
+- torch.baddbmm(first @ second.mT, third, fourth.mT)
++ first @ second.mT
 
 @ src/ringfence/training/kernels/clipped_sums.py: training/kernels/clipped_sums
 the clamped sum of a layer adds products as they are
