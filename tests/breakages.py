@@ -1283,7 +1283,7 @@ a fit whose sample of a step is used up
 -         while not self._private[1].release():
 +         while self._private[1].release() is None:
 
-@ src/ringfence/training/layout.py: training/engine/run
+@ src/ringfence/training/distributed.py: training/engine/run
 a sum is finite if one of its coordinates is
 - torch.isfinite(theta).all()
 + torch.isfinite(theta).any()
@@ -1316,8 +1316,8 @@ a part of a step that one process lacks
 - range(0, most, self.batch_size)
 + range(0, max(1, len(mine)), self.batch_size)
 samples that repeat every step
-- self.draw(noise, "sample", step)
-+ self.draw(noise, "sample")
+- noise.at("sample", step)
++ noise.at("sample")
 @ src/ringfence/training/engine/batches.py: training/distributed
 every process takes every example
 - everyone[distributed.rank() :: distributed.world_size()]
@@ -1330,7 +1330,7 @@ a sampler of one process's share taken for one of all
 -     if isinstance(loader.sampler, DistributedSampler):
 +     if False:
 
-@ src/ringfence/training/engine/units.py: training/engine/units
+@ src/ringfence/training/engine/batches.py: training/engine/units
 people's records said to be protected one by one
 -             return "unit with all its rows"
 +             return "record"
@@ -1443,7 +1443,7 @@ the batch after a release that failed taken for the next
 +         self._due = (batch.step + 1, 0)
 +         total, self._sum = self._sum, None
 released before it is charged
-- self.layout.charge(self.account, theta, auxiliary)
+- self.layout.charge(self.account, theta)
 + pass
 epsilons of examples that forget releases
 - if self.examples.steps != self.account.steps:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import ringfence as rf
-from ringfence.training.layout import Whole
+from ringfence.training.distributed import Whole
 from tests.training.engine.runs import INPUTS, LABELS, Run, network
 from tests.training.processes import trained_by_two
 

@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 import ringfence as rf
-from ringfence.training.engine.batches import Batches
 from ringfence.training.engine.run import StepReport
 from tests.training.engine.runs import CLIP, INPUTS, LABELS, LAW, Run, charged, clipped_sum, network, refused
 
@@ -58,13 +57,10 @@ def test_poisson_training_under_an_l2_clip_costs_what_every_accountant_says() ->
     assert claim.per_instance.renyi_epsilon == pytest.approx(opacus_rdp, rel=1e-4)
 
 
-def test_planned_steps_cost_what_they_take_of_delta_and_the_numbers_they_release() -> None:
+def test_planned_steps_cost_the_numbers_that_they_release() -> None:
     sampled = {"sampling": "poisson", "batch_size": 12, "mechanism": rf.Gaussian(0.5)}
-    estimated = Run(auxiliary_batches=2, loss=nn.functional.cross_entropy, **sampled)
-    planned, numbers = estimated.engine.planned_cost(3), estimated.engine.run.gradients.size
-    assert planned.spent == estimated.train(3).engine.account.spent > 0
     plain, secure = (Run(secure=flag, seed=None, public_size=60, **sampled).engine for flag in (False, True))
-    assert [engine.planned_cost(3).spent for engine in (plain, secure)] == [0, 0]
+    numbers = plain.run.gradients.size
     assert [engine.planned_cost(3).numbers for engine in (plain, secure)] == [0, 3 * numbers]
 
 
@@ -399,25 +395,6 @@ def test_a_report_of_a_step_comes_while_the_parameters_are_those_of_its_sum() ->
     run.train(3)
     assert [report.steps for report in heard] == [1, 2, 3]
     assert heard[-1].guarantee(1e-5) == run.engine.guarantee(1e-5)
-
-
-def test_auxiliary_batches_are_samples_of_the_dataset_at_the_present_parameters() -> None:
-    settings: dict[str, Any] = {"sampling": "poisson", "batch_size": 30, "loss": nn.functional.cross_entropy}
-    plain = Run(**settings).train(2)
-    run = Run(**settings, auxiliary_batches=3)
-    heard: list[list[torch.Tensor]] = []
-    run.engine.account.step = lambda batches: heard.append(list(batches))
-    before = [network(), network()]
-    run.train(1)
-    before[1].load_state_dict(run.original.state_dict())
-    run.train(2)
-    assert torch.equal(plain.weights(), run.weights())  # they are never released
-    batches = Batches("poisson", 60, 30, public_size=60)
-    for step in range(2):
-        for number in range(3):
-            who = list(batches.draw(run.engine.run.noise, "auxiliary", step, number))
-            expected = clipped_sum(before[step], INPUTS[who], LABELS[who], CLIP)
-            assert torch.allclose(heard[step][number], expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "NAdam", "Rprop"])

@@ -207,7 +207,7 @@ def test_rows_of_one_unit_never_go_separate_ways(mixed: bool) -> None:
         ({"micro_batch_size": 4}, "micro_batch_size must be None with sampling 'full'"),
         (
             {"units": PEOPLE, "rows_per_unit": 1, "fisher_every": 1, "loss": nn.functional.cross_entropy},
-            "fisher_every and auxiliary_batches must be 0",
+            "fisher_every must be 0 with transform or units, got 1",
         ),
     ],
 )

@@ -7,7 +7,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import tee
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, Union
 
 import torch
 from torch import Tensor, nn
@@ -29,10 +29,14 @@ from ringfence.training.engine.batches import Examples, MicroBatch, RunPlan, lar
 from ringfence.training.engine.run_file import RunFile, State
 from ringfence.training.information import FisherTracking
 from ringfence.training.jacobian import Loss
-from ringfence.training.layout import Layout
 from ringfence.training.per_example.gradients import ExampleGradients
 from ringfence.training.per_example.isolation import Inputs, first_input, mapped
 from ringfence.training.per_example.layers import is_frozen, refuse_layers, refuse_other_parameters
+
+if TYPE_CHECKING:
+    from ringfence.training.sharding import Sharded
+
+Layout = Union[distributed.Whole, "Sharded"]  # how the parameters lie on the processes
 
 _LOSS_ROUNDING = 1e-3  # of the largest gradient: a loss that mixes examples is off by far more
 
@@ -110,7 +114,6 @@ class TrainingRun:
         self._refused: str | None = None  # the reason why nothing may be released
         self._charged: tuple[int, bytes] | None = None  # step and digest of the last charge
         self._sampler: Sampler | None = None  # made with the first theta
-        self._examples = Examples(plan.loader) if plan.auxiliary_batches else None
         self.begin()
 
     # ------------------------------------------------------------------ the loop
@@ -349,8 +352,7 @@ class TrainingRun:
                 )
             if isinstance(self.account, AllocatedAccountant):  # another sample is another epoch
                 self.account.enter((place[1], step // self.plan.batches.steps_an_epoch))
-            auxiliary = None if self._examples is None else self._auxiliary_sums(step)
-            self.layout.charge(self.account, theta, auxiliary)
+            self.layout.charge(self.account, theta)
             self._charged = (step, name)
         if new and self.journal is not None:
             record = {"step": step, "attempt": place[1], "digest": name.hex()}
@@ -361,24 +363,6 @@ class TrainingRun:
             self._sampler = Sampler(self.plan.mechanism, theta.dtype, theta.device)
         draws = side_by_side([self.noise], "noise", step, name, *self.layout.place, device=theta.device)
         return self.layout.released(self._sampler.draw(theta, draws))
-
-    def _auxiliary_sums(self, step: int) -> Iterator[Tensor]:
-        """Yields sums over independent Poisson samples at the present parameters; they are never released."""
-        assert self._examples is not None
-        assert self.loss is not None
-        device = next(iter(self.gradients.parameters.values())).device
-        for one in range(self.plan.auxiliary_batches):
-            indices = self.plan.batches.draw(self.noise, "auxiliary", step, one)
-            values = self._examples.batch(indices)
-            targets = _targets(values).to(device)
-            inputs: Inputs = ((values[0].to(device),), {})
-            place = ("auxiliary forward", step, one, distributed.rank())
-            with self.noise.global_draws(*place, device=device):
-                outputs = self.gradients.forward(inputs)
-            cotangents = _cotangents(self.loss, outputs, targets) if indices else outputs
-            with self.noise.global_draws(*place, device=device):
-                part = self.gradients.clipped_sum(inputs, cotangents, self.plan.clip)
-            yield distributed.summed(part)
 
     # ------------------------------------------------------------------ the cost
 
@@ -664,8 +648,7 @@ def run_noise(seed: int, settings: dict[str, Any], attempt: int | None = None) -
     >>> one.at("noise", 0).word() == other.at("noise", 0).word()
     False
     """
-    released = {name: value for name, value in settings.items() if name != "auxiliary_batches"}
-    return Noise(seed).of("engine", repr(sorted(released.items())), *([attempt] if attempt else []))
+    return Noise(seed).of("engine", repr(sorted(settings.items())), *([attempt] if attempt else []))
 
 
 def _each_loss(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
