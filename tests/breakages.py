@@ -1293,7 +1293,7 @@ the noise of one shard on the other
 - ("shard", distributed.rank())
 + ("shard",)
 a shard that is charged for itself alone
-- return distributed.summed(sums.to(theta.device).contiguous()).cpu()
+- return distributed.summed(sums.to(theta.device)).cpu()
 + return sums
 a norm clip that is charged shard by shard
 - elif account.adds_coordinates(whole):

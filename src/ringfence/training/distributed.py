@@ -27,8 +27,9 @@ def world_size() -> int:
 
 
 def summed(values: Tensor) -> Tensor:
-    """Returns the sum over all processes, the same numbers on each; ``values`` is overwritten with it."""
+    """Returns the sum over all processes, the same numbers on each; ``values`` may be overwritten with it."""
     if _several():
+        values = values.contiguous()  # gloo would write beyond the memory of an expanded tensor
         torch.distributed.all_reduce(values)
     return values
 
@@ -36,7 +37,10 @@ def summed(values: Tensor) -> Tensor:
 def from_first(values: Tensor) -> Tensor:
     """Returns what the first process holds, on every process; ``values`` is overwritten with it."""
     if _several():
-        torch.distributed.broadcast(values, src=0)
+        whole = values.contiguous()  # as in ``summed``
+        torch.distributed.broadcast(whole, src=0)
+        if whole is not values:
+            values.copy_(whole)
     return values
 
 

@@ -119,7 +119,7 @@ class Sharded:
         elif account.adds_coordinates(whole):
 
             def summed(sums: Tensor) -> Tensor:
-                return distributed.summed(sums.to(theta.device).contiguous()).cpu()
+                return distributed.summed(sums.to(theta.device)).cpu()
 
             account.charge_part(theta, whole, summed)
         else:  # the worst move of a record spreads over all coordinates
