@@ -47,7 +47,7 @@ FORKING = (
     *("tests/test_docs.py", "tests/test_noise.py", "tests/test_notebooks.py", "tests/test_public_api.py"),
     *("tests/training/engine/test_engine.py", "tests/training/engine/test_run_file.py"),
     *("tests/training/test_linear_information.py", "tests/training/test_distributed.py"),
-    "tests/training/test_sharding.py",
+    *("tests/training/test_sharding.py", "tests/test_huggingface.py", "tests/test_lightning.py"),
 )
 
 

@@ -123,7 +123,7 @@ def test_training_goes_on_from_a_checkpoint_with_its_account(tmp_path: Path) -> 
 
     options = {"max_steps": 6, "save_steps": 3, "logging_steps": 1, "lr_scheduler_type": "linear"}
     options |= {"optim": "adamw_torch", "learning_rate": 0.01}
-    whole = trainer(tmp_path / "whole", **options)
+    whole = trainer(tmp_path / "whole", **{**options, "logging_steps": 6})
     whole.train()
     killed = trainer(tmp_path / "killed", **options)
     killed.add_callback(Killed())

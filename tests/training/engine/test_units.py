@@ -80,7 +80,7 @@ def test_a_whole_unit_moves_the_sum_by_no_more_than_is_charged(clip: rf.Clip) ->
         kept = [row for row in range(60) if PEOPLE[row] != left]
         people = {"units": [PEOPLE[row] for row in kept], "rows_per_unit": 8, "public_size": len(names)}
         data = {"inputs": large[kept], "labels": LABELS[kept], "batch_size": 64}
-        sums.append(first_sum("sum", clip=clip, **data, **people)[0])
+        sums.append(first_sum("sum", clip=clip, mechanism=rf.Gaussian(1.0), **data, **people)[0])
     moved = torch.stack(sums[1:]) - sums[0]
     sensitivity = rf.Sensitivity.of(clip.sensitivity)
     if sensitivity.each is not None:

@@ -105,9 +105,9 @@ class Units:
         return [row for unit in units for row in self._taken(unit, step)]
 
     def _taken(self, unit: int, step: int) -> Sequence[int]:
-        if self.members is None or self.rows_per_unit is None:
+        if self.members is None:
             return (unit,)
-        own, most = self.members[unit], self.rows_per_unit
+        own, most = self.members[unit], self.per_unit
         if len(own) <= most:
             return own
         return [own[(step * most + i) % len(own)] for i in range(most)]

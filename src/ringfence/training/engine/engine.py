@@ -283,14 +283,6 @@ class PrivacyEngine:
         if self.track_examples and distributed.world_size() > 1:
             raise ValueError("track_examples must be False with several processes, got True")
         layout.begin()
-        given: dict[str, Any] = {
-            "size_given": self.public_size is not None,
-            "seed_given": self.given_seed is not None,
-        }
-        given["units_given"] = plan.units.members is not None
-        given["most_records"] = None if self.max_batch_size is None else plan.batches.public_size
-        given["allocated"] = plan.batches.is_allocated
-        given["loss_given"], given["alone"] = self.loss is not None, self.memory_budget == 1
         self._run = run = TrainingRun(
             *(plan, gradients, optimizer, layout),
             loss=self.loss,
@@ -299,7 +291,17 @@ class PrivacyEngine:
             on_step=self.on_step,
             seed=int(distributed.text_from_first(str(self._noise.seed))),
             given_seed=self.given_seed,
-            assumptions=assumptions(**given, loops=True, secure=self.secure),
+            assumptions=assumptions(
+                size_given=self.public_size is not None,
+                seed_given=self.given_seed is not None,
+                units_given=plan.units.members is not None,
+                loss_given=self.loss is not None,
+                most_records=None if self.max_batch_size is None else plan.batches.public_size,
+                allocated=plan.batches.is_allocated,
+                alone=self.memory_budget == 1,
+                loops=True,
+                secure=self.secure,
+            ),
         )
         return PrivateModule(module, run), PrivateOptimizer(optimizer, run), PrivateLoader(plan.loader, run)
 
