@@ -90,6 +90,16 @@ def test_a_gradient_that_no_feature_moves_has_no_information() -> None:
     assert recorded.apply_transpose(float64([[5.0, 6.0, 7.0]])).tolist() == [[5.0, 6.0]]
 
 
+def test_gradients_that_do_not_depend_on_the_features_are_not_moved() -> None:
+    model = nn.Linear(2, 1)
+    model.weight.requires_grad_(False)
+    recorded = RecordedJacobian(
+        CastModel(model, lambda output, y: output, torch.float64), torch.ones(1, 2).double(), torch.zeros(1)
+    )
+    assert recorded.apply(float64([[3.0, 4.0]])).tolist() == [[0.0]]
+    assert recorded.apply_transpose(float64([[5.0]])).tolist() == [[0.0, 0.0]]
+
+
 def test_memory_asked_for_grows_with_the_network() -> None:
     small, large = (CastModel(nn.Linear(9, wide), CROSS_ENTROPY, torch.float64) for wide in (2, 200))
     x, y = torch.zeros(1, 9).double(), torch.zeros(1).long()

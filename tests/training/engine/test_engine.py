@@ -91,6 +91,10 @@ def test_models_and_optimizers_are_refused_by_name() -> None:
         Run(network().requires_grad_(False))
     with refused("must be float32 or float64, got torch.float16"):
         Run(network().half())
+    with refused(r"must have one device and dtype, got \[.*torch.float32.*torch.float64"):
+        Run(nn.Sequential(network(), nn.Linear(2, 2).double()))
+    with refused("optimizer must be a torch optimizer, got int", TypeError):
+        Run(optimizer=lambda _: 3)
     with refused("LBFGS asks for several gradients"):
         Run(optimizer=torch.optim.LBFGS)
     with refused("'0.weight' is missing"):

@@ -141,6 +141,38 @@ def test_loops_that_would_count_an_example_twice_are_refused() -> None:
     assert run.engine.steps == run.engine.account.steps == 0  # nothing was released
 
 
+def test_a_mean_over_more_than_is_charged_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rounding grows with the batch; a Poisson sample is that large once in 10^12 times."""
+    monkeypatch.setattr("ringfence.training.engine.run.largest_batch", lambda size: size - 1)
+    with refused("a mean over 16 examples is not charged for: give loss, or use loss_reduction='sum'"):
+        Run().train(1)
+    assert Run(loss=nn.functional.cross_entropy).train(1).engine.steps == 1
+
+
+def test_a_loss_needs_pairs_and_a_model_of_one_tensor() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inside = network()
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return self.inside(x), x
+
+    run = Run(Two(), loss=nn.functional.cross_entropy)
+    inputs, labels = next(iter(run.loader))
+    nn.functional.cross_entropy(run.model(inputs)[0], labels).backward()
+    with refused("with loss, the model must return one tensor, got tuple"):
+        run.optimizer.step()
+    engine, model = rf.PrivacyEngine(LAW, CLIP, sampling="full", loss=nn.functional.mse_loss), network()
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(INPUTS), batch_size=60)
+    model, optimizer, loader = engine.make_private(model, torch.optim.SGD(model.parameters()), loader)
+    ((inputs,),) = loader
+    model(inputs).mean().backward()
+    with refused(r"with loss, the loader must give pairs \(inputs, targets\), got list"):
+        optimizer.step()
+    assert engine.steps == run.engine.steps == 0
+
+
 @pytest.mark.parametrize(
     ("sampling", "due"),
     [("full", "step 0, part 1 is due, got step 0, part 2"), ("poisson", "step 1, part 0 is due, got step 2")],

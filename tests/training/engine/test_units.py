@@ -166,12 +166,13 @@ class Deciding(nn.Module):
         return self.last(x) if x.sum() > 0 else self.last(-x)
 
 
+@pytest.mark.parametrize("clip", [rf.Norm(0.1), rf.Scale(0.05)], ids=repr)
 @pytest.mark.parametrize("mixed", [False, True])
-def test_rows_of_one_unit_never_go_separate_ways(mixed: bool) -> None:
+def test_rows_of_one_unit_never_go_separate_ways(mixed: bool, clip: rf.Clip) -> None:
     """They are clipped as a whole, also where the model decides differently for some of them."""
     signs = torch.tensor([1.0, 1, -1, -1, 1, -1 if mixed else 1]).view(6, 1, 1, 1)
     inputs, model = INPUTS[:6].abs() * signs, Deciding()
-    how: dict[str, Any] = {"units": [0, 0, 1, 1, 2, 2], "rows_per_unit": 2, "clip": rf.Norm(0.1)}
+    how: dict[str, Any] = {"units": [0, 0, 1, 1, 2, 2], "rows_per_unit": 2, "clip": clip}
     run = Run(model, inputs=inputs, labels=LABELS[:6], batch_size=3, **how)
     before = torch.stack(
         [
@@ -186,7 +187,7 @@ def test_rows_of_one_unit_never_go_separate_ways(mixed: bool) -> None:
     rows = torch.stack([torch.cat([g.flatten() for g in unit]) for unit in wanted])
     run.train(1)
     assert run.engine.fallback_reason is None
-    assert torch.allclose(run.engine.run.theta, rf.Norm(0.1)(rows).sum(dim=0), atol=1e-6)
+    assert torch.allclose(run.engine.run.theta, clip(rows).sum(dim=0), atol=1e-6)
 
 
 @pytest.mark.parametrize(
