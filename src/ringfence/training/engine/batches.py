@@ -20,6 +20,7 @@ from ringfence.mechanisms.base import Mechanism
 from ringfence.noise import Noise
 from ringfence.training import distributed
 from ringfence.training.clipping import Clip, secure_sensitivity
+from ringfence.training.jacobian import Loss
 from ringfence.training.target import Target
 
 Transform = Callable[[Tensor], Tensor]
@@ -361,7 +362,7 @@ class RunPlan:
     clip: Clip
     sensitivity: Sensitivity
     loss_reduction: str
-    own_loss: bool  # whether gradients are those of the engine's loss, and not of the loop's
+    loss: Loss | None  # that of each example, whose gradients take the place of the loop's
     secure: bool
     units: Units
 
@@ -376,7 +377,7 @@ class RunPlan:
         rounding: float,
         public_size: float | None = None,
         loss_reduction: str = "mean",
-        own_loss: bool = False,
+        loss: Loss | None = None,
         secure: bool = False,
         units: Units | None = None,
         micro_batch_size: int | None = None,
@@ -395,13 +396,13 @@ class RunPlan:
         count = units.count
         size = float(checks.positive("public_size", count if public_size is None else public_size))
         sensitivity = Sensitivity.of(clip.sensitivity)
-        if loss_reduction == "mean" and not own_loss:
+        if loss_reduction == "mean" and loss is None:
             roundings = 4 if units.per_unit == 1 else 5
             sensitivity = sensitivity.times(1 + 2 * roundings * largest_batch(batch_size) * rounding)
         if secure:
             sensitivity = secure_sensitivity(sensitivity, count, size)
         batches = Batches(sampling, count, batch_size, size, micro_batch_size, max_batch_size)
-        return cls(loader, batches, mechanism, clip, sensitivity, loss_reduction, own_loss, secure, units)
+        return cls(loader, batches, mechanism, clip, sensitivity, loss_reduction, loss, secure, units)
 
     def settings(self) -> dict[str, Any]:
         """Returns what a run that goes on must share with the one that was saved, in plain data."""
@@ -414,7 +415,7 @@ class RunPlan:
             "mechanism": self.mechanism.state_dict(),
             "clip": repr(self.clip),
             "loss_reduction": self.loss_reduction,
-            **({"loss": "of the engine"} if self.own_loss else {}),
+            **({} if self.loss is None else {"loss": "of the engine"}),
             **({} if self.batches.at_most is None else {"max_batch_size": self.batches.at_most}),
             **({} if self.units.are_rows else {"rows_per_unit": self.units.per_unit}),
         }

@@ -247,7 +247,7 @@ class PrivacyEngine:
             rounding=max((torch.finfo(p.dtype).eps / 2 for p in parameters), default=0.0),
             public_size=self.public_size,
             loss_reduction=self.loss_reduction,
-            own_loss=self.loss is not None,
+            loss=self.loss,
             secure=self.secure,
             units=self.units,
             micro_batch_size=self.micro_batch_size,
@@ -285,7 +285,6 @@ class PrivacyEngine:
         layout.begin()
         self._run = run = TrainingRun(
             *(plan, gradients, optimizer, layout),
-            loss=self.loss,
             fisher=fisher,
             track_examples=self.track_examples,
             on_step=self.on_step,

@@ -88,7 +88,6 @@ class TrainingRun:
         optimizer: Optimizer,
         layout: Layout,
         *,
-        loss: Loss | None,
         fisher: FisherTracking | None,
         track_examples: bool,
         on_step: Callable[[StepReport], None] | None,
@@ -97,7 +96,7 @@ class TrainingRun:
         assumptions: tuple[str, ...],
     ) -> None:
         self.plan, self.gradients, self.optimizer, self.layout = plan, gradients, optimizer, layout
-        self.loss, self.fisher, self.on_step, self.assumptions = loss, fisher, on_step, assumptions
+        self.fisher, self.on_step, self.assumptions = fisher, on_step, assumptions
         shapes = {name: list(p.shape) for name, p in gradients.parameters.items()}
         self.settings = {**plan.settings(), "parameters": shapes, **layout.settings}
         self.run_id = distributed.text_from_first(secrets.token_hex(16))
@@ -212,7 +211,7 @@ class TrainingRun:
             raise ValueError("optimizer.step() needs a gradient: call loss.backward() first")
         self._refuse_penalties()
         is_mean, count = self.plan.loss_reduction == "mean", len(batch.indices)
-        if is_mean and self.loss is None and count > largest_batch(self.plan.batches.batch_size):
+        if is_mean and self.plan.loss is None and count > largest_batch(self.plan.batches.batch_size):
             raise ValueError(
                 f"a mean over {count} examples is not charged for: give loss, or use loss_reduction='sum'"
             )
@@ -224,7 +223,7 @@ class TrainingRun:
             ),
             outputs,
         )
-        if self.loss is not None and batch.indices:
+        if self.plan.loss is not None and batch.indices:
             cotangents = self._own(batch, values, inputs, tree_map(torch.detach, outputs), cotangents)
         dtype = torch.float64 if self.plan.secure else None
         cotangents = tree_map(lambda each: self._of_units(each, len(first_input(inputs))), cotangents)
@@ -258,11 +257,12 @@ class TrainingRun:
         None was divided by the number of examples in the batch, and those of a secure run have no rounding
         that depends on it. The loop's are refused where they are others. Notes loss and examples of the step.
         """
-        assert self.loss is not None
+        loss = self.plan.loss
+        assert loss is not None
         if not isinstance(outputs, Tensor):
             raise ValueError(f"with loss, the model must return one tensor, got {type(outputs).__name__}")
         targets = _targets(values).to(outputs.device)
-        apart = _cotangents(self.loss, outputs, targets, one_by_one=self.plan.secure)
+        apart = _cotangents(loss, outputs, targets, one_by_one=self.plan.secure)
         if not bool((cotangents - apart).abs().max() <= _LOSS_ROUNDING * apart.abs().max()):
             raise ValueError(
                 "the loss in the loop is not the engine's loss of each example by itself, reduced as "
@@ -270,7 +270,7 @@ class TrainingRun:
                 "mixup nor a mean with CrossEntropyLoss(weight=) does; the sum of weighted losses does"
             )
         if self.on_step is not None:
-            self._losses.append((float(_each_loss(self.loss, outputs, targets).mean()), len(targets)))
+            self._losses.append((float(_each_loss(loss, outputs, targets).mean()), len(targets)))
         if self.fisher is not None and self.fisher.wants(batch.step):
             self.fisher.keep(batch.indices, inputs, targets)
         return apart
