@@ -1244,7 +1244,7 @@ an L2 clip of residuals that forgets the features
 
 @ src/ringfence/training/distributed.py: training/distributed
 noise on every process
--         torch.distributed.broadcast(values, src=0)
+-         torch.distributed.broadcast(whole, src=0)
 +         pass
 the sum of one process only
 -         torch.distributed.all_reduce(values)
@@ -1535,7 +1535,7 @@ a run of many epochs planned as one step
 + account.step_worst_case(torch.zeros(()).expand(numbers), count=1)
 @ src/ringfence/training/engine/run.py: noise
 one noise for engines of one seed
-- .of("engine", repr(sorted(released.items())), *(
+- .of("engine", repr(sorted(settings.items())), *(
 + .of("engine", *(
 
 @ src/ringfence/training/engine/run_file.py: report/certificate
