@@ -119,8 +119,6 @@ LAYERS = {
     "one dimension": (nn.Conv1d(4, 6, 3, stride=2, padding=2, dilation=2, groups=2), (4, 11)),
     "padding by name": (nn.Conv2d(1, 1, 3, padding="same"), (1, 4, 4)),
     "group norm": (nn.GroupNorm(2, 6, eps=0.1), (6, 3, 2)),
-    "layer norm": (nn.LayerNorm((3, 2), eps=0.1), (4, 3, 2)),
-    "layer norm without bias": (nn.LayerNorm(5, bias=False), (2, 5)),
 }
 
 
