@@ -587,8 +587,8 @@ a threshold that is chosen on the draws that judge it
 -     turned = [sign * side[row] for side in judge]
 +     turned = [sign * side[row] for side in choose]
 one run without the charge of delta
-- + 2 * canaries * delta * worst)
-+ )
+- max(0.0, (rate - delta) / factor, 1 - delta - (1 - rate) * factor)
++ max(0.0, rate / factor, 1 - (1 - rate) * factor)
 one run in which every rule has the whole significance
 - share = significance / len(rules)
 + share = significance

@@ -28,27 +28,35 @@ settings.register_profile(
 settings.register_profile("long", settings.get_profile("default"), derandomize=False, max_examples=4000)
 settings.load_profile("default")
 
-# Files that take long, nearly all of it in a few tests. They begin and short ones end, so that no worker of
-# `make test` waits long for another.
-LONG = (
-    *("tests/accounting/test_contract.py", "tests/faults/test_kills.py"),
-    *("tests/experiments/information/test_probe.py", "tests/experiments/sweep/test_runner.py"),
-    *("tests/experiments/test_reproduce.py", "tests/test_docs.py", "tests/test_examples.py"),
-    *("tests/test_unchanged.py", "tests/training/test_distributed.py", "tests/training/test_sharding.py"),
-)
 # Files that begin processes (tests/forks.py). One worker runs them all, so that only one needs a server of
-# forks, which takes seconds to import what they need.
+# forks, which takes seconds to import what they need. Together they take the longest: they begin.
 FORKING = (
+    *("tests/test_huggingface.py", "tests/test_lightning.py", "tests/training/engine/test_run_file.py"),
+    *("tests/training/test_linear_information.py", "tests/training/engine/test_engine.py"),
     *("tests/accounting/test_ledger.py", "tests/accounting/test_ledger_server.py"),
     *("tests/cli/test_app.py", "tests/cli/test_release.py", "tests/experiments/test_main.py"),
-    *("tests/faults/test_kills.py", "tests/files/test_checkpoint.py", "tests/files/test_journal.py"),
-    *("tests/files/test_shared_table.py", "tests/mutants/test_mutants.py"),
-    *("tests/releases/test_release.py", "tests/experiments/information/", "tests/experiments/sweep/"),
-    *("tests/test_docs.py", "tests/test_noise.py", "tests/test_notebooks.py", "tests/test_public_api.py"),
-    *("tests/training/engine/test_engine.py", "tests/training/engine/test_run_file.py"),
-    *("tests/training/test_linear_information.py", "tests/training/test_distributed.py"),
-    *("tests/training/test_sharding.py", "tests/test_huggingface.py", "tests/test_lightning.py"),
+    *("tests/faults/test_kills.py", "tests/files/test_journal.py", "tests/files/test_shared_table.py"),
+    *("tests/mutants/test_mutants.py", "tests/releases/test_release.py", "tests/experiments/information/"),
+    *("tests/experiments/sweep/", "tests/test_docs.py", "tests/test_noise.py", "tests/test_notebooks.py"),
+    *("tests/test_public_api.py", "tests/training/test_distributed.py", "tests/training/test_sharding.py"),
 )
+# Other files that take more than a few seconds, the longest first (out/durations.jsonl of `make coverage` has
+# what each test takes). Short ones end, so that no worker of `make test` waits long for another.
+LONG = (
+    *("tests/training/test_probe.py", "tests/training/per_example/test_memory.py"),
+    *("tests/releases/test_engines.py", "tests/training/engine/test_allocation.py"),
+    *("tests/training/test_regression.py", "tests/training/test_secure_run.py"),
+    *("tests/training/engine/test_run.py", "tests/training/test_probe_target.py"),
+    *("tests/accounting/test_cut_samples.py", "tests/training/test_information.py"),
+    *("tests/training/test_tune.py", "tests/releases/test_votes.py", "src/ringfence/accounting/"),
+    *("tests/accounting/test_decision_publication.py", "tests/accounting/test_allocation.py"),
+    *("tests/test_examples.py", "tests/releases/test_reader.py", "tests/training/test_target.py"),
+    *("tests/training/engine/test_units.py", "tests/test_errata.py", "tests/releases/test_winners.py"),
+    *("tests/report/", "tests/releases/test_shares_sums_quantiles.py", "tests/training/per_example/"),
+    *("tests/training/", "tests/test_opacus.py", "tests/audit/", "tests/accounting/test_contract.py"),
+    *("tests/experiments/test_reproduce.py", "tests/test_unchanged.py"),
+)
+FIRST = (*FORKING, *LONG)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -74,7 +82,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+    items.sort(
+        key=lambda item: next((i for i, name in enumerate(FIRST) if item.nodeid.startswith(name)), len(FIRST))
+    )
 
 
 def pytest_collection_finish() -> None:

@@ -55,6 +55,17 @@ def test_counts_have_an_end() -> None:
         checks.count("steps", 2**63, at_least=1)
 
 
+def test_a_rule_about_all_of_a_tensor_names_its_first_number() -> None:
+    with pytest.raises(ValueError, match=r"theta must be small, got 4.0 at index \[0\]"):
+        checks.require("theta", "must be small", torch.tensor([4.0, 5.0]), torch.tensor(False))
+
+
+def test_seeds_have_256_bits() -> None:
+    assert checks.seed(2**256 - 1) == 2**256 - 1
+    with pytest.raises(ValueError, match="seed must be at most"):
+        checks.seed(2**256)
+
+
 def test_flags_and_words() -> None:
     for value in (1, None, torch.ones(3)):
         with pytest.raises(TypeError, match="secure must be True or False"):

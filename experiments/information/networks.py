@@ -19,7 +19,7 @@ from experiments.information.network import (
     train_and_measure,
 )
 from experiments.sweep.data import OnDevice, SweepData
-from experiments.sweep.runner import HERE, RowFile, Workers, read_file, run_jobs
+from experiments.sweep.runner import FILE, HERE, Workers, read_file, run_jobs
 from experiments.sweep.settings import Job, SweepSetting
 from ringfence import checks
 from ringfence.training.engine.batches import RunPlan
@@ -79,7 +79,6 @@ def run_networks(
         "parameters": sum(p.numel() for p in fresh_model(settings.model, data, 0).parameters()),
         "delta": settings.delta,
     }
-    file = RowFile(out, identity)
     work = OnDevice(partial(measure_networks, settings=settings), data, workers.device)
     known = settings.rounds(rounds, each)
     notes = {
@@ -88,11 +87,12 @@ def run_networks(
         for setting in those
     }
     first, *others = settings.seeds
-    run_jobs(work, [[(setting, first)] for setting in chain(*known)], file, workers, notes, "networks")
+    once = [[(setting, first)] for setting in chain(*known)]
+    run_jobs(work, once, out, identity, workers, notes, "networks")
     rows = [row for row in read_file(out)[1] if row["seed"] == first and row["round"] < rounds]
     again = [[(setting, seed)] for setting in on_frontiers(rows) for seed in others]
-    run_jobs(work, again, file, workers, notes, "networks, further seeds")
-    return file.path
+    run_jobs(work, again, out, identity, workers, notes, "networks, further seeds")
+    return out / FILE
 
 
 def on_frontiers(rows: Sequence[dict[str, Any]]) -> list[SweepSetting]:

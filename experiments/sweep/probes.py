@@ -12,7 +12,7 @@ import numpy as np
 
 from experiments.linear_grid import accuracies, train_linear_grid
 from experiments.sweep.data import OnDevice, SweepData, sweep_data
-from experiments.sweep.runner import HERE, RowFile, Workers, read_file, run_jobs
+from experiments.sweep.runner import FILE, HERE, Workers, read_file, run_jobs
 from experiments.sweep.settings import Grid, Job, Search, SweepSetting, digest, job_seed, label
 from ringfence import checks
 from ringfence.accounting.conversion import gaussian_epsilon
@@ -67,11 +67,10 @@ def run_sweep(
         "data file (SHA-256)": data.fingerprint,
         "grid (SHA-256)": digest([[(setting.key, seed) for setting, seed in jobs], split, grid.unit_rows]),
     }
-    file = RowFile(out, identity)
     batches = [jobs[start : start + size] for start in range(0, len(jobs), size)]
     work = OnDevice(partial(measure, delta=grid.delta), data, workers.device)
-    run_jobs(work, batches, file, workers, name=f"sweep, {search}")
-    return file.path
+    run_jobs(work, batches, out, identity, workers, name=f"sweep, {search}")
+    return out / FILE
 
 
 def read_rows(folder: Path) -> "DataFrame":

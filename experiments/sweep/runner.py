@@ -22,43 +22,26 @@ from ringfence.files.journal import Journal
 
 FILE = "sweep.journal"
 Work = Callable[[Sequence[Job]], list[dict[str, Any]]]
-Row = tuple[Job, Mapping[str, Any]]  # a job and what was measured
 _RETRIES = 2  # how often Ray tries a batch again whose worker died, before it is cut in two
 
 
-class RowFile:
-    """The journal of one sweep. ``identity`` describes the sweep; a file of another one is refused."""
+@contextmanager
+def opened(folder: Path, identity: Mapping[str, Any]) -> Iterator[Journal]:
+    """The journal of a sweep, begun where there is none, for one process at a time.
 
-    def __init__(self, folder: Path, identity: Mapping[str, Any]) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self.path, self._identity = folder / FILE, dict(identity)
-        if not self.path.exists():
-            Journal.start(self.path, {"run": "sweep", "identity": self._identity}).close()
-        self._refuse_other(read_file(folder)[0])
-
-    def _refuse_other(self, known: Mapping[str, Any]) -> None:
-        for name, value in self._identity.items():
-            other = known.get(name)
-            if other != value:
+    ``identity`` describes the sweep; the file of another one is refused.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / FILE
+    header = {"run": "sweep", "identity": dict(identity)}
+    with Journal(path) if path.exists() else Journal.start(path, header) as journal:
+        known = journal.header["identity"]
+        for name, value in identity.items():
+            if known.get(name) != value:
                 raise ValueError(
-                    f"{self.path} holds a sweep with another {name}: {other!r:.60}, not {value!r:.60}"
+                    f"{path} holds a sweep with another {name}: {known.get(name)!r:.60}, not {value!r:.60}"
                 )
-
-    def done(self) -> set[tuple[str, int]]:
-        """The key and the seed of every finished job."""
-        return {(row["setting"].key, row["seed"]) for row in read_file(self.path.parent)[1]}
-
-    @contextmanager
-    def writing(self) -> Iterator[Callable[[Sequence[Row]], None]]:
-        """Locks the file, and yields how to add rows: all of them or none, on the disk when it returns."""
-        with Journal(self.path) as journal:
-            self._refuse_other(journal.header["identity"])  # somebody may have begun another one
-
-            def add(rows: Sequence[Row]) -> None:
-                plain = [{"setting": asdict(setting), "seed": seed, **row} for (setting, seed), row in rows]
-                journal.append({"rows": plain})
-
-            yield add
+        yield journal
 
 
 def read_file(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -106,17 +89,19 @@ HERE = Workers()
 def run_jobs(
     work: Work,
     batches: Sequence[Sequence[Job]],
-    file: RowFile,
+    folder: Path,
+    identity: Mapping[str, Any],
     workers: Workers,
     notes: Mapping[str, Mapping[str, Any]] | None = None,
     name: str = "sweep",
 ) -> None:
-    """Adds the rows of ``work(batch)`` to the file, for what is not finished of every batch.
+    """Adds the rows of ``work(batch)`` to the sweep in the folder, for what is not finished of every batch.
 
-    ``notes`` are further columns of rows, by the key of their setting. ``name`` stands at the progress bar.
+    All rows of a batch are on the disk, or none is. ``notes`` are further columns of rows, by the key of
+    their setting. ``name`` stands at the progress bar.
     """
-    with file.writing() as add:
-        done = file.done()
+    with opened(folder, identity) as journal:
+        done = {(row["setting"].key, row["seed"]) for row in read_file(folder)[1]}
         # Batches are cut from all jobs, finished or not, so that the same jobs are always trained together.
         waiting = [[job for job in batch if (job[0].key, job[1]) not in done] for batch in batches]
         waiting = [batch for batch in waiting if batch]
@@ -126,8 +111,20 @@ def run_jobs(
             results = ((batch, attempt(work, batch)) for batch in waiting)
         about = {"ringfence": ringfence.__version__, "torch": torch.__version__}
         for jobs, rows in track(results, name, len(waiting)):
-            pairs = zip(jobs, rows, strict=True)
-            add([(job, {**about, **(notes or {}).get(job[0].key, {}), **row}) for job, row in pairs])
+            journal.append(
+                {
+                    "rows": [
+                        {
+                            "setting": asdict(one),
+                            "seed": seed,
+                            **about,
+                            **(notes or {}).get(one.key, {}),
+                            **row,
+                        }
+                        for (one, seed), row in zip(jobs, rows, strict=True)
+                    ]
+                }
+            )
 
 
 def attempt(work: Work, jobs: Sequence[Job]) -> list[dict[str, Any]]:

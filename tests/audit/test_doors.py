@@ -58,6 +58,9 @@ def test_a_true_claim_stands_and_half_of_it_falls(
     half = rf.audit(mechanism, *datasets, claim=(epsilon / 2, delta), **options)
     assert half.refuted
     assert half.draws <= whole.draws == 16_000
+    usual = ("other datasets and neighbours", "events that no learned test names", "timing")
+    digits = () if mechanism is response or "log_ratio" in options else ("last digits",)
+    assert whole.not_tried == (*usual, *digits)
 
 
 def test_rounds_share_the_significance_and_judge_by_fresh_draws() -> None:
@@ -79,7 +82,9 @@ def test_the_worst_neighbour_is_found_and_floating_point_is_seen() -> None:
     found = rf.audit(gaussian, AT, neighbours=others, claim=(3.0, 1e-3), **FAST)
     assert found.refuted
     assert "4 neighbours" in found.statement
-    assert rf.audit(laplace, 0.0, 1.0, claim=(1.0, 0.0), draws=8000, batched=True).refuted  # Mironov 2012
+    seen = rf.audit(laplace, 0.0, 1.0, claim=(1.0, 0.0), draws=8000, batched=True)  # Mironov 2012
+    assert seen.refuted
+    assert seen.not_tried[-1] == "a law without its last digits (floating_point=False)"
 
 
 @pytest.mark.parametrize(

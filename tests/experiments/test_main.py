@@ -2,7 +2,6 @@
 
 import io
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -64,25 +63,6 @@ def test_every_command_has_help_with_an_example(command: str) -> None:
     assert f"Example: python -m experiments {command}" in " ".join(run.stdout.split())
 
 
-@pytest.mark.parametrize("out", ["/dev/null/x", "file/x", "x" * 300])
-def test_out_is_tried_before_anything_is_trained(
-    out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class TrainedError(Exception):
-        pass
-
-    def trained(*args: object, **kwargs: object) -> None:
-        raise TrainedError
-
-    monkeypatch.chdir(tmp_path)
-    Path("file").touch()
-    monkeypatch.setattr("experiments.sweep.probes.run_sweep", trained)
-    with pytest.raises(TrainedError):
-        experiments("sweep", "digits", "--out", "new")
-    run = experiments("sweep", "digits", "--out", out)
-    assert (run.returncode, run.stderr.count("\n")) == (2, 1), run.stderr
-
-
 def test_bars_are_for_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     for terminal in (True, False):
         monkeypatch.setenv("TTY_COMPATIBLE", str(int(terminal)))
@@ -138,13 +118,6 @@ def test_the_figure_of_a_sweep_is_drawn_of_its_comparisons(
 def test_the_command_line_and_the_library_know_the_same_figures() -> None:
     """The command line lists them by itself, so that its help loads no experiment."""
     assert [name for name in FIGURES if name != "pdp"] == list(reproduce.FIGURES)
-
-
-def test_a_missing_matplotlib_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    run = experiments("figure", "motivation")
-    assert run.returncode == 2
-    assert run.stderr == "experiments: figures need matplotlib: pip install 'ringfence[report]'\n"
 
 
 def test_options_of_features_reach_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

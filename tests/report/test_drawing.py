@@ -10,6 +10,7 @@ from typing import Any
 import numpy
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.colors import is_color_like
 
 from ringfence.report.chart import Chart, Line, Panel, looks
 from ringfence.report.drawing import page_drawing, paper_figure, save_chart
@@ -46,9 +47,10 @@ def test_mechanisms_differ_in_colour_and_in_marker() -> None:
 
 
 def test_what_is_no_mechanism_gets_a_look_of_its_own() -> None:
-    lines = tuple(Line(name, (), ()) for name in ("empty cells", "small cells", "large cells", "sign"))
+    lines = tuple(Line(name, (), ()) for name in ("sign", *"abcdefgh"))
     by_name = looks(Chart("", "", "", (Panel("", "", "", lines),)))
-    assert len({by_name[line.looks_like] for line in lines}) == 4
+    assert len({by_name[line.looks_like] for line in lines}) == 9
+    assert all(is_color_like(look.color) for look in by_name.values())
 
 
 def test_a_look_that_does_not_exist_is_refused_by_name() -> None:
@@ -59,6 +61,7 @@ def test_a_look_that_does_not_exist_is_refused_by_name() -> None:
 
 def test_everything_is_drawn() -> None:
     figure = paper_figure(everything())
+    assert figure.get_size_inches().tolist() == pytest.approx([6.6, 7.6])
     first, second, _, unused = figure.axes
     assert (first.get_xscale(), first.get_yscale()) == ("log", "log")
     assert seen_ticks(first) == [0.01, 0.1, 1, 10]
@@ -68,6 +71,7 @@ def test_everything_is_drawn() -> None:
     assert list(gaussian.get_markevery()) == [0]  # alone between the axis and a gap
     assert numpy.isnan(numpy.asarray(rectified.get_ydata())).tolist() == [False, False, False, True]
     assert truncated.get_linestyle() == "--"
+    assert list(truncated.get_markevery()) == [3]  # which stands alone: dashes have no other markers
     assert len(sign.get_xdata()) == 0
     assert list(reference.get_ydata()) == [0.5, 0.5]
     assert len(first.collections) == 1  # the band
@@ -75,6 +79,12 @@ def test_everything_is_drawn() -> None:
     assert second.lines[0].get_linestyle() == "None"
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == LEGEND
+    assert {text.get_fontsize() for text in legend.get_texts()} == {9}
+    assert second.get_title() == "linear axes, with a title that\ntakes more than one line"
+    figure.draw_without_rendering()
+    assert (
+        0.5 < legend.get_window_extent().width / figure.bbox.width < 1
+    )  # as many columns as there is room for
 
 
 def seen_ticks(place: Axes) -> list[float]:
@@ -116,6 +126,12 @@ def test_a_band_breaks_at_nan_and_is_cut_where_the_axis_ends() -> None:
 def test_a_y_axis_from_zero_reaches_whiskers_references_and_what_is_negative() -> None:
     line = Line("sign", (1.0, NAN), (2.0, 3.0), (1.5, 0.1), (2.5, INF))
     assert of_line(line, y_from_zero=True, reference=-1.0).get_ylim() == pytest.approx((-1.05, 2.625))
+
+
+@pytest.mark.parametrize(("top", "shown"), [(5000.0, "2,000"), (500.0, "200")])
+def test_thousands_have_commas(top: float, shown: str) -> None:
+    place = of_line(Line("sign", (1.0, 2.0), (0.0, top)), y_from_zero=True)
+    assert shown in [label.get_text() for label in place.get_yticklabels()]
 
 
 def test_log_axes_have_a_few_plain_ticks() -> None:
@@ -161,6 +177,7 @@ def test_a_name_does_not_leave_the_folder(name: str, tmp_path: Path) -> None:
 def test_bars_have_whiskers_names_and_a_common_reach() -> None:
     (place,) = paper_figure(bars()).axes
     assert [bar.get_height() for bar in place.patches] == [3.0, 5.0, 2.0]
+    assert {(round(bar.get_width(), 9), bar.get_alpha()) for bar in place.patches} == {(0.8, 0.75)}
     assert [label.get_text() for label in place.get_xticklabels()] == ["a \\$", "<b>", "c"]
     (whiskers,) = place.collections
     assert [path.vertices[:, 1].tolist() for path in whiskers.get_paths()] == [[2.0, 4.5], [4.0, 6.0]]
@@ -180,6 +197,7 @@ def test_a_page_has_a_drawing_per_panel_and_a_sample_per_name() -> None:
     assert [title for title, _ in drawing.panels] == [panel.title for panel in everything().panels]
     assert [name for name, _ in drawing.legend] == LEGEND
     assert "not drawn: 2 off the axes" in drawing.panels[0][1]
+    assert (drawing.panels[0][1][:21], drawing.widest) == ('<svg viewBox="0 0 223', 224)
     assert page_drawing(everything(), "figure") == drawing
 
 

@@ -101,6 +101,7 @@ def test_drawings_have_names_and_refer_to_nothing_but_their_own_parts(full: str)
 def test_the_numbers_of_a_figure_are_in_a_table() -> None:
     assert data_tables(bars())[0].rows[1] == ("<b>", "5", "4", "6", "")
     first = data_tables(everything())[0]
+    assert "one point" not in first.title
     assert first.columns[:5] == ("epsilon", "Gaussian", "rectified", "rectified, low", "rectified, high")
     assert first.rows[2] == ("1", "0.1", "0.1", "0", "inf", "inf")
     assert first.rows[1][1] == ""

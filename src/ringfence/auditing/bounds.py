@@ -6,14 +6,12 @@ in the data or not by independent fair coins, and the outcome of one run with al
 
 import math
 from collections.abc import Callable
-from functools import partial
 from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv, ndtr, ndtri  # type: ignore[import-untyped]
-from scipy.stats import binom  # type: ignore[import-untyped]
 
 from ringfence import checks
 from ringfence.accounting.conversion import gaussian_delta
@@ -114,32 +112,6 @@ def epsilon_lower_bound(inside: object, outside: object, delta: float, confidenc
     return max(0.0, best_event(first, second, delta, share)[0])
 
 
-def one_run_p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
-    """Upper bound of the probability of at least ``right`` right guesses if training is (epsilon, delta)-DP.
-
-    Theorem 5.2 (Corollary 5.4) of Steinke, Nasr and Jagielski 2023 (arXiv 2305.08846): with W binomial of
-    ``guesses`` trials with chance e^eps / (1 + e^eps) each, v right guesses and m canaries,
-
-        P(W >= v) + 2 m delta max_{i = 1 .. v} P(v > W >= v - i) / i.
-
-    It grows with epsilon where 2 m delta <= 1. A search for a large epsilon with a small p-value does not
-    rest on that: a mechanism is (epsilon, delta)-DP at every epsilon above its own too, so any count that
-    refutes one of these is reached with at most that probability, and the smallest such count is reached
-    whenever another is.
-
-    >>> round(one_run_p_value(1000, 100, 75, 0.673, 1e-4), 3)  # their example, page 46
-    0.05
-    """
-    if not 0 <= right <= guesses <= canaries:
-        raise ValueError(
-            f"right, guesses and canaries must not fall, got {right!r}, {guesses!r} and {canaries!r}"
-        )
-    chance = 1 / (1 + math.exp(-epsilon))
-    masses = binom.pmf(np.arange(right), guesses, chance)[::-1]
-    worst = float((masses.cumsum() / np.arange(1, right + 1)).max(initial=0.0))
-    return min(1.0, float(binom.sf(right - 1, guesses, chance)) + 2 * canaries * delta * worst)
-
-
 def approximate_blowup(epsilon: float, delta: float) -> Blowup:
     """The smallest Q(S) that (epsilon, delta)-DP allows where P(S) is x, as a function of x.
 
@@ -231,8 +203,8 @@ def ranked_guesses(inside: Floats, outside: Floats, rng: np.random.Generator) ->
 
 def one_run_bounds(
     inside: Floats, outside: Floats, delta: float, significance: float, rng: np.random.Generator
-) -> tuple[float, float, float]:
-    """Epsilon by one_run_p_value, epsilon by one_run_refutes, and mu of Gaussian differential privacy.
+) -> tuple[float, float]:
+    """Epsilon, and mu of Gaussian differential privacy, by ``one_run_refutes``.
 
     Each is the largest of several rules of guessing, which may fail with an equal part of the significance.
 
@@ -240,14 +212,12 @@ def one_run_bounds(
     """
     canaries, rules = len(inside) + len(outside), ranked_guesses(inside, outside, rng)
     share = significance / len(rules)
+    epsilon = mu = 0.0
+    for guesses, right in rules:
 
-    refuting: tuple[Callable[[int, int, float], bool], ...] = (
-        lambda c, v, epsilon: one_run_p_value(canaries, c, v, epsilon, delta) <= share,
-        lambda c, v, epsilon: one_run_refutes(approximate_blowup(epsilon, delta), canaries, c, v, share),
-        lambda c, v, mu: one_run_refutes(lambda x: float(ndtr(ndtri(x) - mu)), canaries, c, v, share),
-    )
-    found = [0.0, 0.0, 0.0]
-    for rule in rules:
-        for place, refutes in enumerate(refuting):
-            found[place] = largest_refuted(partial(refutes, *rule), found[place])
-    return found[0], found[1], found[2]
+        def refuted(blowup: Blowup, guesses: int = guesses, right: int = right) -> bool:
+            return one_run_refutes(blowup, canaries, guesses, right, share)
+
+        epsilon = largest_refuted(lambda at: refuted(approximate_blowup(at, delta)), epsilon)
+        mu = largest_refuted(lambda at: refuted(lambda x: float(ndtr(ndtri(x) - at))), mu)
+    return epsilon, mu

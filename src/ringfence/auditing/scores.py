@@ -23,11 +23,10 @@ def audit_scores(
     """Bounds epsilon from below by the scores of those who were in the data and of those who were not.
 
     Larger scores should mean "in". Scores of one trained model depend on each other: the bounds of one run
-    count (arXiv 2305.08846 and 2410.22235), for which everybody must have been in by a fair coin. If each
-    score comes from a run of its own, say ``independent``: thresholds count, and no coin is needed. All are
-    in ``bounds``; "f-DP, one run, Gaussian" is the epsilon of the smallest mu that is left to a mechanism
-    with a Gaussian trade-off curve, such as DP-SGD with many steps. ``seed`` orders equal scores and splits
-    halves.
+    count (arXiv 2410.22235), for which everybody must have been in by a fair coin. If each score comes from a
+    run of its own, say ``independent``: thresholds count, and no coin is needed. All are in ``bounds``; "one
+    run, Gaussian" is the epsilon of the smallest mu that is left to a mechanism with a Gaussian trade-off
+    curve, such as DP-SGD with many steps. ``seed`` orders equal scores and splits halves.
 
     Guarantee: ``epsilon_lower_bound`` is above the true epsilon with probability at most ``significance``.
 
@@ -44,7 +43,7 @@ def audit_scores(
     if claim is not None:
         checks.number("claim", claim, checks.not_negative)
     rng = np.random.default_rng(checks.seed(seed))
-    by_p_value, by_curve, mu = one_run_bounds(inside, outside, delta, significance, rng)
+    by_curve, mu = one_run_bounds(inside, outside, delta, significance, rng)
     split = (np.array_split(rng.permutation(side)[None], 2, axis=1) for side in (inside, outside))
     first, second = zip(*split, strict=True)
     apart, apart_mu, _ = best_event(first, second, delta, significance / 2)
@@ -56,9 +55,8 @@ def audit_scores(
         mu_lower_bound=max(0.0, apart_mu) if independent else mu,
         draws=len(inside) + len(outside),
         bounds={
-            "one run": by_p_value,
-            "f-DP, one run": by_curve,
-            "f-DP, one run, Gaussian": epsilon_of_mu(mu, delta),
+            "one run": by_curve,
+            "one run, Gaussian": epsilon_of_mu(mu, delta),
             "thresholds, independent scores": max(0.0, apart),
         },
         conditions=("scores are independent draws: a run of its own for each",)
