@@ -1247,7 +1247,7 @@ an L2 clip of residuals that forgets the features
 
 @ src/ringfence/training/distributed.py: training/distributed
 noise on every process
--         torch.distributed.broadcast(values, src=0)
+-         torch.distributed.broadcast(whole, src=0)
 +         pass
 the sum of one process only
 -         torch.distributed.all_reduce(values)
@@ -1286,7 +1286,7 @@ a fit whose sample of a step is used up
 -         while not self._private[1].release():
 +         while self._private[1].release() is None:
 
-@ src/ringfence/training/layout.py: training/engine/run
+@ src/ringfence/training/distributed.py: training/engine/run
 a sum is finite if one of its coordinates is
 - torch.isfinite(theta).all()
 + torch.isfinite(theta).any()
@@ -1296,7 +1296,7 @@ the noise of one shard on the other
 - ("shard", distributed.rank())
 + ("shard",)
 a shard that is charged for itself alone
-- return distributed.summed(sums.to(theta.device).contiguous()).cpu()
+- return distributed.summed(sums.to(theta.device)).cpu()
 + return sums
 a norm clip that is charged shard by shard
 - elif account.adds_coordinates(whole):
@@ -1319,8 +1319,8 @@ a part of a step that one process lacks
 - range(0, most, self.batch_size)
 + range(0, max(1, len(mine)), self.batch_size)
 samples that repeat every step
-- self.draw(noise, "sample", step)
-+ self.draw(noise, "sample")
+- noise.at("sample", step)
++ noise.at("sample")
 @ src/ringfence/training/engine/batches.py: training/distributed
 every process takes every example
 - everyone[distributed.rank() :: distributed.world_size()]
@@ -1333,7 +1333,7 @@ a sampler of one process's share taken for one of all
 -     if isinstance(loader.sampler, DistributedSampler):
 +     if False:
 
-@ src/ringfence/training/engine/units.py: training/engine/units
+@ src/ringfence/training/engine/batches.py: training/engine/units
 people's records said to be protected one by one
 -             return "unit with all its rows"
 +             return "record"
@@ -1453,7 +1453,7 @@ the batch after a release that failed taken for the next
 +         self._due = (batch.step + 1, 0)
 +         total, self._sum = self._sum, None
 released before it is charged
-- self.layout.charge(self.account, theta, auxiliary)
+- self.layout.charge(self.account, theta)
 + pass
 epsilons of examples that forget releases
 - if self.examples.steps != self.account.steps:
@@ -1545,7 +1545,7 @@ a run of many epochs planned as one step
 + account.step_worst_case(torch.zeros(()).expand(numbers), count=1)
 @ src/ringfence/training/engine/run.py: noise
 one noise for engines of one seed
-- .of("engine", repr(sorted(released.items())), *(
+- .of("engine", repr(sorted(settings.items())), *(
 + .of("engine", *(
 
 @ src/ringfence/training/engine/run_file.py: report/certificate
@@ -1579,9 +1579,9 @@ an example that was never measured with an eta of 0
 a frozen weight taken for the first example alone
 - tensor.expand(count, *tensor.shape) if place is None
 + torch.cat((tensor[None], tensor.new_zeros(count - 1, *tensor.shape))) if place is None
-the second derivative of a normalisation left out
-- _curve(by_curve, grad, of_grad, result, rate) + _slope(by_slope, result, rate)
-+ _slope(by_slope, result, rate)
+the second derivative of a product of matrices left out
+- torch.baddbmm(first @ second.mT, third, fourth.mT)
++ first @ second.mT
 
 @ src/ringfence/training/kernels/clipped_sums.py: training/kernels/clipped_sums
 the clamped sum of a layer adds products as they are

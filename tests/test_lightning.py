@@ -185,7 +185,7 @@ def in_two_processes(rank: int, folder: Path) -> None:
 
 
 def test_two_processes_train_as_one_does(tmp_path: Path) -> None:
-    folder = trained_by_two(in_two_processes, tmp_path, ("ringfence.lightning",))
+    folder = trained_by_two(in_two_processes, tmp_path)
     expected = tiny_bert.by_hand(*tiny_bert.quiet())
     (first, steps, epsilon), other = (torch.load(folder / f"{rank}.pt") for rank in (0, 1))
     assert torch.equal(first, other[0])

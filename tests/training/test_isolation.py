@@ -304,6 +304,17 @@ def test_the_same_loss_by_other_operations_is_not_refused() -> None:
     assert run.engine.steps == 2
 
 
+def test_a_loss_without_a_gradient_is_not_refused() -> None:
+    def flat(outputs: Tensor, _: Tensor) -> Tensor:
+        return 0 * outputs.mean()
+
+    run = trained(Linear(), steps=0, loss=flat)
+    ((inputs, labels),) = run.loader
+    flat(run.model(inputs), labels).backward()
+    run.optimizer.step()
+    assert run.engine.steps == 1
+
+
 def test_every_statement_says_what_is_assumed_of_loop_and_loss() -> None:
     claim = trained(Linear()).engine.guarantee(1e-5)
     assert any("must depend on that example alone" in sentence for sentence in claim.assumptions)

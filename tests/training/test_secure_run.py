@@ -123,7 +123,7 @@ def test_a_seed_and_secure_do_not_go_together() -> None:
         _probe(random_state=3).fit(X, Y)
     with pytest.raises(TypeError, match="secure must be True or False, got 1"):
         _probe(secure=1).fit(X, Y)
-    with pytest.raises(ValueError, match="seed must be None, got 3"):
+    with pytest.raises(ValueError, match=r"^seed must be None, got 3"):
         rf.PrivacyEngine(LAW, CLIP, seed=3, secure=True)
     features, labels = torch.from_numpy(X), torch.from_numpy(Y)
     settings = {"mechanism": PROBE_LAW, "clip": CLIP, "learning_rate": 1.0, "steps": 1, "public_size": 200}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import ringfence as rf
-from ringfence.training.layout import Whole
+from ringfence.training.distributed import Whole
 from tests.training.engine.runs import INPUTS, LABELS, Run, network
 from tests.training.processes import trained_by_two
 
@@ -240,7 +240,7 @@ def test_what_is_sharded_otherwise_is_refused_by_name(both: list[dict[str, Any]]
         "flat": "model must not have layers in FullyShardedDataParallel",
         "no fully_shard": "must be sharded by fully_shard over all 2 processes, got R",
         "columns": "must lie on cpu as a shard of fully_shard, got DTensor",
-        "fisher": "must be 0 with a sharded model, got 1, 0 and False",
+        "fisher": "must be 0 with a sharded model, got 1 and False",
         "a law of many": "its own shape is [390]; a sharded model takes single numbers",
         "a file": "was written with shards 2, this engine has None",
         "nan": "the sum of clipped gradients of step 9 is not finite",

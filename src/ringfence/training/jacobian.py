@@ -5,14 +5,13 @@ any order: a first walk back through the graph makes gradients g, a second one J
 in u. Both are recorded. Later walks repeat the second one for other u, or go back through it to u,
 which gives J v.
 
-The model runs under vmap, so that its code sees one example. Convolutions, group and layer normalisation
-become batched products of all examples, with derivatives made for these walks and nothing else (torch's own
-give the same numbers and compute more beside them).
+The model runs under vmap, so that its code sees one example. Convolutions of images become batched products
+of all examples, with derivatives made for these walks and nothing else (torch's own give the same numbers and
+compute more beside them).
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -30,7 +29,6 @@ from ringfence.training.per_example.gradients import bytes_kept
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
-_HAS_TRITON = find_spec("triton") is not None
 _TINY = torch.finfo(torch.float64).tiny
 _COPIES = 6  # of an example's gradient, in float64, that a product holds
 
@@ -60,7 +58,7 @@ class CastModel:
         """The loss of each example with its own ``weights``, (n, *shape)."""
 
         def one(weights: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-            with _FastLayers():
+            with _FastConvolutions():
                 output = functional_call(self.model, {**weights, **self.fixed}, (x[None],))
             return self.loss(output, y[None]).sum()
 
@@ -192,14 +190,13 @@ def _weighted_norm(
     return lambda moved: across(moved) * scale, lambda seen: across(seen.mul_(scale).to(gradients.dtype))
 
 
-class _FastLayers(TorchFunctionMode):
-    """Under vmap over examples, layers as batched products; torch's own where one is not known here."""
+class _FastConvolutions(TorchFunctionMode):
+    """Under vmap over examples, convolutions in two dimensions as batched products."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        chosen: Callable[..., Any] = _FAST.get(func, func)
-        return chosen(*args, **(kwargs or {}))
+        return (_convolution if func is torch.conv2d else func)(*args, **(kwargs or {}))
 
 
 def _convolution(
@@ -220,31 +217,6 @@ def _convolution(
     result = _over_rows(product, matrices, columns)
     result = result.reshape(len(x), len(weight), *window.positions(tuple(x.shape[-2:])))
     return result if bias is None else result + bias[:, None, None]
-
-
-def _group_norm(
-    x: Tensor, groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
-) -> Tensor:
-    shape = (-1, *(1,) * (x.dim() - 2))
-    result = _normalised(x.reshape(len(x) * groups, -1), eps).view_as(x)
-    result = result if weight is None else result * weight.reshape(shape)
-    return result if bias is None else result + bias.reshape(shape)
-
-
-def _layer_norm(
-    x: Tensor,
-    normalized_shape: Any,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
-    result = _normalised(x.reshape(-1, math.prod(normalized_shape)), eps).view_as(x)
-    result = result if weight is None else result * weight
-    return result if bias is None else result + bias
-
-
-def _normalised(rows: Tensor, eps: float) -> Tensor:
-    return _over_rows(lambda rows: normalised(rows, eps), rows)
 
 
 def _over_rows(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
@@ -278,13 +250,6 @@ def _pair(value: Any) -> tuple[int, int]:
     return numbers[0], numbers[-1]
 
 
-_FAST: dict[Callable[..., Any], Callable[..., Tensor]] = {
-    torch.conv2d: _convolution,
-    functional.group_norm: _group_norm,
-    functional.layer_norm: _layer_norm,
-}
-
-
 def patches(images: Tensor, window: Window) -> Tensor:
     """(n, C, H, W) to (n, C kernel, places), as ``unfold``, which on a GPU takes one image after the other.
 
@@ -302,19 +267,6 @@ def product(weight: Tensor, columns: Tensor) -> Tensor:
     [[[7.0]]]
     """
     result: Tensor = _Product.apply(weight, columns)  # type: ignore[no-untyped-call]
-    return result
-
-
-def normalised(rows: Tensor, eps: float) -> Tensor:
-    """z = (x - mean) / sqrt(variance + eps) of every row x.
-
-    With r = 1 / sqrt(variance + eps) and m numbers in a row, the derivative of z along a is
-    P(a) = r (a - mean(a) - z <a, z> / m). P is symmetric, and so is its own derivative D(a, b) (``_curve``).
-
-    >>> normalised(torch.tensor([[1.0, 3.0]]), 0.0).tolist()
-    [[-1.0, 1.0]]
-    """
-    result: Tensor = _Normalised.apply(rows, eps)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -388,10 +340,6 @@ class _Sums(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, patches: Tensor, window: Window, size: Any) -> Tensor:
         ctx.window = window
-        kernels = _kernels(patches)
-        if kernels is not None:  # torch's own is several times slower
-            summed: Tensor = kernels.patch_sums_cuda(patches, window, tuple(size))
-            return summed
         return functional.fold(
             patches,
             tuple(size),
@@ -404,118 +352,3 @@ class _Sums(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         return _Patches.apply(grad, ctx.window), None, None  # type: ignore[no-untyped-call]
-
-
-class _Normalised(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, eps: float) -> Tensor:
-        centred = rows - rows.mean(1, keepdim=True)
-        rate = (centred.square().mean(1, keepdim=True) + eps).rsqrt()
-        result = centred * rate
-        ctx.save_for_backward(rows, result, rate)
-        ctx.walks = 0
-        return result
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        rows, result, rate = ctx.saved_tensors
-        if not torch.is_grad_enabled():
-            return _slope(grad, result, rate), None
-        ctx.walks += 1
-        made = _Slope if ctx.walks == 1 else _SlopeAlong
-        return made.apply(rows, grad, result.detach(), rate), None  # type: ignore[no-untyped-call]
-
-
-class _Slope(torch.autograd.Function):
-    """P(grad), as a function of the rows and of grad."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, grad: Tensor, result: Tensor, rate: Tensor) -> Tensor:
-        ctx.save_for_backward(grad, *_moments(grad, result), result, rate)
-        return _slope(grad, result, rate)
-
-    @staticmethod
-    def backward(ctx: Any, direction: Tensor) -> Any:
-        by_rows, by_grad = _CurveAndSlopeAlong.apply(direction, *ctx.saved_tensors)  # type: ignore[no-untyped-call]
-        return by_rows, by_grad, None, None
-
-
-class _SlopeAlong(torch.autograd.Function):
-    """P(direction), as a linear function of the direction alone."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, direction: Tensor, result: Tensor, rate: Tensor) -> Tensor:
-        ctx.save_for_backward(result, rate)
-        return _slope(direction, result, rate)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        result, rate = ctx.saved_tensors
-        return None, _slope(grad, result, rate), None, None
-
-
-class _CurveAndSlopeAlong(torch.autograd.Function):
-    """D(direction, grad) and P(direction), as linear functions of the direction alone."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, direction: Tensor, grad: Tensor, mean: Tensor, along: Tensor, result: Tensor, rate: Tensor
-    ) -> Any:
-        ctx.save_for_backward(grad, mean, along, result, rate)
-        kernels, of_grad = _kernels_of_rows(direction), (mean, along)
-        if kernels is not None:
-            return kernels.curve_and_slope_cuda(direction, grad, of_grad, result, rate)
-        return _curve(direction, grad, of_grad, result, rate), _slope(direction, result, rate)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, by_curve: Tensor, by_slope: Tensor) -> Any:
-        grad, mean, along, result, rate = ctx.saved_tensors
-        kernels, of_grad = _kernels_of_rows(by_curve), (mean, along)
-        if kernels is not None:
-            total = kernels.curve_plus_slope_cuda(by_curve, grad, of_grad, by_slope, result, rate)
-        else:
-            total = _curve(by_curve, grad, of_grad, result, rate) + _slope(by_slope, result, rate)
-        return total, None, None, None, None, None
-
-
-def _kernels(values: Tensor) -> Any:
-    """The module of kernels for a GPU, or None where plain torch does the work."""
-    if not (values.is_cuda and _HAS_TRITON):
-        return None
-    from ringfence.training.kernels import recorded_cuda  # imported here, because it needs Triton
-
-    return recorded_cuda
-
-
-def _kernels_of_rows(rows: Tensor) -> Any:
-    """The kernels, or None; also None where a row is too long for them."""
-    kernels = _kernels(rows)
-    return kernels if kernels is not None and kernels.is_held(rows) else None
-
-
-_Moments = tuple[Tensor, Tensor]
-
-
-def _moments(a: Tensor, z: Tensor) -> _Moments:
-    """(mean(a), <a, z> / m) of every row."""
-    return a.mean(1, keepdim=True), (a * z).mean(1, keepdim=True)
-
-
-def _slope(a: Tensor, z: Tensor, rate: Tensor) -> Tensor:
-    """P(a)."""
-    kernels = _kernels_of_rows(a)
-    if kernels is not None:
-        slope: Tensor = kernels.slope_cuda(a, z, rate)
-        return slope
-    mean, along = _moments(a, z)
-    return torch.addcmul(-rate * mean, z, -rate * along).addcmul_(a, rate)
-
-
-def _curve(a: Tensor, b: Tensor, of_b: _Moments, z: Tensor, rate: Tensor) -> Tensor:
-    """D(a, b), the derivative of <a, P(b)> = r (<a, b> - m mean(a) mean(b) - <a, z> <b, z> / m) by x."""
-    (mean_a, along_a), (mean_b, along_b), square = _moments(a, z), of_b, rate.square()
-    both = (a * b).mean(1, keepdim=True) - mean_a * mean_b - 3 * along_a * along_b
-    result = torch.addcmul(square * (along_b * mean_a + along_a * mean_b), z, -square * both)
-    return result.addcmul_(a, -square * along_b).addcmul_(b, -square * along_a)

@@ -1,6 +1,6 @@
 """Models that ``fully_shard`` was applied to: each process holds a part of every parameter and sum."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -111,7 +111,7 @@ class Sharded:
         digests, finite = zip(*found, strict=True)
         return noise.digest(torch.frombuffer(bytearray().join(digests), dtype=torch.uint8)), all(finite)
 
-    def charge(self, account: Account, theta: Tensor, batches: Iterable[Tensor] | None) -> None:
+    def charge(self, account: Account, theta: Tensor) -> None:
         """Charges the release of the whole sum, of which ``theta`` is this process's part."""
         whole = theta.new_zeros(()).expand(sum(p.numel() for p in self.trained.values()))
         if not isinstance(account, PerInstanceAccountant):  # the others look at the shape alone
@@ -119,7 +119,7 @@ class Sharded:
         elif account.adds_coordinates(whole):
 
             def summed(sums: Tensor) -> Tensor:
-                return distributed.summed(sums.to(theta.device).contiguous()).cpu()
+                return distributed.summed(sums.to(theta.device)).cpu()
 
             account.charge_part(theta, whole, summed)
         else:  # the worst move of a record spreads over all coordinates

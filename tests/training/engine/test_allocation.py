@@ -42,7 +42,7 @@ def test_where_an_example_goes_does_not_depend_on_the_others() -> None:
 def test_a_target_is_met(tmp_path: Path) -> None:
     engine = rf.PrivacyEngine(rf.Gaussian(1.0), rf.Norm(1.0), **ALLOCATED)
     model = torch.nn.Linear(2, 1)
-    data = torch.utils.data.TensorDataset(torch.ones(100, 2))
+    data = torch.utils.data.TensorDataset(torch.ones(40, 2))
     loader = torch.utils.data.DataLoader(data, batch_size=10)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     private, optimizer, loader = engine.make_private_with_epsilon(
@@ -52,11 +52,11 @@ def test_a_target_is_met(tmp_path: Path) -> None:
         for (inputs,) in loader:
             private(inputs).mean().backward()
             optimizer.step()
-    assert engine.steps == engine.planned_steps == 20
+    assert engine.steps == engine.planned_steps == 8
     assert 1.99 < engine.guarantee(1e-3).epsilon <= 2.0
     engine.save(tmp_path / "run.ckpt")
     engine.close()
-    assert "each example once in 10 batches, drawn at random" in str(
+    assert "each example once in 4 batches, drawn at random" in str(
         read_source(tmp_path / "run.ckpt").settings
     )
 
@@ -120,14 +120,7 @@ def test_a_ledger_that_comes_in_the_middle_of_an_epoch_pays_for_all_of_it() -> N
     assert ledger.entries[0].cost.releases[0][2] == run.engine.account.epochs == 3
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"max_batch_size": 20},
-        {"auxiliary_batches": 4, "loss": torch.nn.functional.cross_entropy},
-        {"track_examples": True},
-    ],
-)
+@pytest.mark.parametrize("arguments", [{"max_batch_size": 20}, {"track_examples": True}])
 def test_what_is_not_proved_is_refused(arguments: dict) -> None:
     with pytest.raises(ValueError, match=next(iter(arguments))):
         rf.PrivacyEngine(rf.Gaussian(1.0), CLIP, **ALLOCATED, **arguments)

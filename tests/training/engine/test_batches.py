@@ -19,9 +19,8 @@ from torch.utils.data.distributed import DistributedSampler
 import ringfence as rf
 from ringfence.noise import Noise
 from ringfence.training import distributed
-from ringfence.training.engine.batches import Batches, MicroBatch
+from ringfence.training.engine.batches import Batches, MicroBatch, Units
 from ringfence.training.engine.run import PrivateLoader
-from ringfence.training.engine.units import Units
 from tests.training.engine.runs import CLIP, LAW, network
 
 DATA = TensorDataset(torch.arange(20.0), torch.arange(20))

@@ -31,8 +31,6 @@ def test_settings_are_refused_by_name() -> None:
         rf.PrivacyEngine(LAW, CLIP, sampling="all")
     with refused("got 'shuffle': no gain is proved for shuffled orders"):
         rf.PrivacyEngine(LAW, CLIP, sampling="shuffle")
-    with refused("auxiliary_batches must be 0, or at least 2"):
-        rf.PrivacyEngine(LAW, CLIP, sampling="full", auxiliary_batches=9, loss=nn.functional.mse_loss)
     with refused("fisher_every needs loss"):
         rf.PrivacyEngine(LAW, CLIP, fisher_every=1)
     with refused("public_size must be > 0, got -1"):
@@ -93,6 +91,10 @@ def test_models_and_optimizers_are_refused_by_name() -> None:
         Run(network().requires_grad_(False))
     with refused("must be float32 or float64, got torch.float16"):
         Run(network().half())
+    with refused(r"must have one device and dtype, got \[.*torch.float32.*torch.float64"):
+        Run(nn.Sequential(network(), nn.Linear(2, 2).double()))
+    with refused("optimizer must be a torch optimizer, got int", TypeError):
+        Run(optimizer=lambda _: 3)
     with refused("LBFGS asks for several gradients"):
         Run(optimizer=torch.optim.LBFGS)
     with refused("'0.weight' is missing"):
@@ -249,7 +251,6 @@ def test_batches_of_a_public_size_are_charged_and_named(tmp_path: Path) -> None:
             "public_size must be at least the number of examples with max_batch_size, got 59",
         ),
         ({"sampling": "full"}, "max_batch_size needs sampling 'poisson'"),
-        ({"auxiliary_batches": 2, "loss": nn.functional.cross_entropy}, "of samples that are cut, only"),
     ):
         with refused(message):
             Run(**{**how, **changes})

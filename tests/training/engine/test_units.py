@@ -80,7 +80,7 @@ def test_a_whole_unit_moves_the_sum_by_no_more_than_is_charged(clip: rf.Clip) ->
         kept = [row for row in range(60) if PEOPLE[row] != left]
         people = {"units": [PEOPLE[row] for row in kept], "rows_per_unit": 8, "public_size": len(names)}
         data = {"inputs": large[kept], "labels": LABELS[kept], "batch_size": 64}
-        sums.append(first_sum("sum", clip=clip, **data, **people)[0])
+        sums.append(first_sum("sum", clip=clip, mechanism=rf.Gaussian(1.0), **data, **people)[0])
     moved = torch.stack(sums[1:]) - sums[0]
     sensitivity = rf.Sensitivity.of(clip.sensitivity)
     if sensitivity.each is not None:
@@ -166,12 +166,13 @@ class Deciding(nn.Module):
         return self.last(x) if x.sum() > 0 else self.last(-x)
 
 
+@pytest.mark.parametrize("clip", [rf.Norm(0.1), rf.Scale(0.05)], ids=repr)
 @pytest.mark.parametrize("mixed", [False, True])
-def test_rows_of_one_unit_never_go_separate_ways(mixed: bool) -> None:
+def test_rows_of_one_unit_never_go_separate_ways(mixed: bool, clip: rf.Clip) -> None:
     """They are clipped as a whole, also where the model decides differently for some of them."""
     signs = torch.tensor([1.0, 1, -1, -1, 1, -1 if mixed else 1]).view(6, 1, 1, 1)
     inputs, model = INPUTS[:6].abs() * signs, Deciding()
-    how: dict[str, Any] = {"units": [0, 0, 1, 1, 2, 2], "rows_per_unit": 2, "clip": rf.Norm(0.1)}
+    how: dict[str, Any] = {"units": [0, 0, 1, 1, 2, 2], "rows_per_unit": 2, "clip": clip}
     run = Run(model, inputs=inputs, labels=LABELS[:6], batch_size=3, **how)
     before = torch.stack(
         [
@@ -186,7 +187,7 @@ def test_rows_of_one_unit_never_go_separate_ways(mixed: bool) -> None:
     rows = torch.stack([torch.cat([g.flatten() for g in unit]) for unit in wanted])
     run.train(1)
     assert run.engine.fallback_reason is None
-    assert torch.allclose(run.engine.run.theta, rf.Norm(0.1)(rows).sum(dim=0), atol=1e-6)
+    assert torch.allclose(run.engine.run.theta, clip(rows).sum(dim=0), atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -207,7 +208,7 @@ def test_rows_of_one_unit_never_go_separate_ways(mixed: bool) -> None:
         ({"micro_batch_size": 4}, "micro_batch_size must be None with sampling 'full'"),
         (
             {"units": PEOPLE, "rows_per_unit": 1, "fisher_every": 1, "loss": nn.functional.cross_entropy},
-            "fisher_every and auxiliary_batches must be 0",
+            "fisher_every must be 0 with transform or units, got 1",
         ),
     ],
 )

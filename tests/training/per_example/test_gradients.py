@@ -29,6 +29,8 @@ def test_passes_of_one_size(budget: int, rows: int | None) -> None:
     gradients, plain = ExampleGradients(model, budget, rows), ExampleGradients(model)
     outputs, theirs = gradients.forward(inputs), plain.forward(inputs)
     assert torch.allclose(outputs, theirs, atol=1e-5)
+    sizes = [len(one.outputs) for one in gradients._passes(inputs)]
+    assert rows is None or len(set(sizes)) == 1
     for clip in (rf.Clamp(0.05), rf.Norm(0.3), rf.Scale(0.05)):
         slopes = drawn(*outputs.shape)
         sums = [each.clipped_sum(inputs, slopes, clip) for each in (gradients, plain)]
@@ -219,11 +221,12 @@ def test_random_models(blocks: list[Callable[[], nn.Module]], frozen: set[int], 
     agree(make, words(count, 3))
 
 
+@pytest.mark.parametrize("budget", [None, 1], ids=["one pass", "another pass for the gradient"])
 @pytest.mark.parametrize("clip", [rf.Clamp(0.1), rf.Norm(0.5)])
-def test_half_precision_under_autocast(clip: rf.Clip) -> None:
+def test_half_precision_under_autocast(clip: rf.Clip, budget: int | None) -> None:
     """Gradients have the precision of bfloat16; what an example adds is bounded to the last bit."""
     model = seeded(lambda: Around(nn.Sequential(nn.Linear(4, 4), nn.PReLU(), nn.LayerNorm(4))))
-    gradients, inputs = ExampleGradients(model), ((drawn(6, 3, 4),), {})
+    gradients, inputs = ExampleGradients(model, budget), ((drawn(6, 3, 4),), {})
     with torch.autocast("cpu", torch.bfloat16):
         outputs = gradients.forward(inputs)
         assert gradients.fallback_reason is None

@@ -267,6 +267,26 @@ class Using(nn.Module):
         return self.end(self.last(y) if self.how == "twice" else y)
 
 
+class Unusual(nn.Module):
+    """Calls a layer as few do: with weights of words, of one row alone, or of what all examples share."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+        self.bag = nn.EmbeddingBag(5, 4, mode="sum")
+        self.attention, self.filters = nn.MultiheadAttention(4, 2), nn.Conv1d(4, 4, 1)
+        self.register_buffer("grid", torch.linspace(-1, 1, 12).view(1, 4, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        words = (x > 0).long()
+        y = self.bag(words, per_sample_weights=x) if self.how == "weighted" else self.bag(words)
+        if self.how == "unbatched":
+            y = y + self.attention(y, y, y)[0].squeeze(1)
+        if self.how == "by hand":
+            y = y + nn.functional.scaled_dot_product_attention(y, y, y)
+        return y + self.filters(self.grid).sum(dim=2)
+
+
 class Repeated(nn.Module):
     """One layer several times, at more and more positions."""
 
@@ -478,6 +498,21 @@ USES: dict[str, tuple[Callable[[], nn.Module], Tensor, dict[str, str]]] = {
             "GRUCell is not known", *(f"0.{kind}_{to}" for kind in ("weight", "bias") for to in ("ih", "hh"))
         ),
     ),
+    "an input that all share": (lambda: Unusual("shared"), drawn(5, 6), {}),
+    "weights of words": (
+        lambda: Unusual("weighted"),
+        drawn(5, 6),
+        copied("EmbeddingBag is called with more than one tensor", "bag.weight"),
+    ),
+    "attention of one example": (
+        lambda: Unusual("unbatched"),
+        drawn(5, 6),
+        copied(
+            "MultiheadAttention is given something else than a tensor of 3 dimensions",
+            *(f"attention.{name}" for name in ("in_proj_weight", *ATTENTION)),
+        ),
+    ),
+    "attention by hand": (lambda: Unusual("by hand"), drawn(5, 6), {}),
     "padding on one side": (
         sequence(lambda: nn.Conv1d(2, 2, 2, padding="same")),
         drawn(4, 2, 6),

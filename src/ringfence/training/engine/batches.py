@@ -1,6 +1,7 @@
-"""The batches of a run: which examples are in a step, and what such steps cost."""
+"""The batches of a run: which units are in a step, which rows the model sees of them, and what steps cost."""
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,11 +17,138 @@ from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.accounting.subsampling import Account, AllocatedAccountant, SampledAccountant, chance_of_cut
 from ringfence.mechanisms.base import Mechanism
-from ringfence.noise import Noise, Place
+from ringfence.noise import Noise
 from ringfence.training import distributed
 from ringfence.training.clipping import Clip, secure_sensitivity
-from ringfence.training.engine.units import Units
+from ringfence.training.jacobian import Loss
 from ringfence.training.target import Target
+
+Transform = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """One unit, many rows: several augmentations of one example, or all records of one person.
+
+    ``augmentations`` is how many rows ``transform`` makes of each example. ``units`` says whose each row of
+    the dataset is, or names the column that does, and ``rows_per_unit`` how many rows of a unit a step takes
+    at most. Where a unit has n more than m = rows_per_unit rows, step s takes those of numbers s m, ...,
+    s m + m - 1 modulo n. ``members`` are the rows of each unit, once the dataset is known.
+
+    Guarantee: which rows of a unit are in a step depends on its own number of rows and on the step alone.
+
+    >>> people = Units(units=["ann", "bob", "ann", "ann"], rows_per_unit=2).of(range(4), 4)
+    >>> people.count, people.rows((0, 1), step=0), people.rows((0,), step=1)
+    (2, [0, 2, 1], [3, 0])
+    """
+
+    augmentations: int = 1
+    transform: Transform | None = None
+    units: Any = None
+    rows_per_unit: int | None = None
+    members: tuple[tuple[int, ...], ...] | None = None
+    count: int = 0
+
+    def __post_init__(self) -> None:
+        checks.count("augmentations", self.augmentations, at_least=1, at_most=10**4)
+        if self.transform is None and self.augmentations > 1:
+            raise ValueError(f"augmentations {self.augmentations} needs transform, a function of a batch")
+        if self.transform is not None and not callable(self.transform):
+            raise TypeError(f"transform must be a function of a batch, got {self.transform!r}")
+        if (self.units is None) != (self.rows_per_unit is None):
+            raise ValueError(
+                "units and rows_per_unit must be given together, got "
+                f"{'no' if self.units is None else 'some'} units and rows_per_unit {self.rows_per_unit!r}"
+            )
+        if self.rows_per_unit is not None:
+            checks.count("rows_per_unit", self.rows_per_unit, at_least=1, at_most=10**4)
+            if self.transform is not None:
+                raise ValueError(
+                    "transform must be None with units: what is clipped together is one or the other"
+                )
+
+    @property
+    def per_unit(self) -> int:
+        """How many rows of each unit go through the model; missing ones are filled up and count zero."""
+        return self.augmentations if self.rows_per_unit is None else self.rows_per_unit
+
+    @property
+    def name(self) -> str:
+        """What every claim is about, in words."""
+        if self.units is not None:
+            return "unit with all its rows"
+        return "record" if self.transform is None else "example with all its augmentations"
+
+    @property
+    def are_rows(self) -> bool:
+        """Whether each row of the dataset is a unit that the model sees as it is."""
+        return self.units is None and self.transform is None
+
+    def of(self, dataset: Any, rows: int) -> "Units":
+        """Returns the units of a dataset of so many rows."""
+        if self.units is None:
+            return replace(self, count=rows)
+        given = dataset[self.units] if isinstance(self.units, str) else self.units
+        names = (
+            given.tolist() if hasattr(given, "tolist") else list(checks.instance("units", given, Sequence))
+        )
+        if len(names) != rows:
+            raise ValueError(f"units must name the unit of each of the {rows} rows, got {len(names)} names")
+        members: dict[int | str, list[int]] = {}
+        for row, name in enumerate(names):
+            if not isinstance(name, int | str):
+                raise TypeError(f"units must be integers or strings, got {name!r} for row {row}")
+            members.setdefault(name, []).append(row)
+        return replace(self, members=tuple(map(tuple, members.values())), count=len(members))
+
+    def rows(self, units: Sequence[int], step: int) -> list[int]:
+        """Returns the rows of the dataset that a step takes of these units."""
+        return [row for unit in units for row in self._taken(unit, step)]
+
+    def _taken(self, unit: int, step: int) -> Sequence[int]:
+        if self.members is None:
+            return (unit,)
+        own, most = self.members[unit], self.per_unit
+        if len(own) <= most:
+            return own
+        return [own[(step * most + i) % len(own)] for i in range(most)]
+
+    def places(self, units: Sequence[int], step: int) -> tuple[Tensor, Tensor] | None:
+        """Returns which row stands at each of the places of these units, and at which places real rows stand.
+
+        Every unit has ``per_unit`` places, of which the last ones are filled up with its first row. None
+        where there is nothing to fill up.
+        """
+        if self.members is None:
+            return None
+        counts = torch.tensor([len(self._taken(unit, step)) for unit in units], dtype=torch.long)
+        if bool((counts == self.per_unit).all()):
+            return None
+        starts, number = (counts.cumsum(0) - counts).unsqueeze(1), torch.arange(self.per_unit)
+        real = number < counts.unsqueeze(1)
+        return torch.where(real, starts + number, starts).flatten(), real.flatten().nonzero().squeeze(1)
+
+    def augmented(self, values: Any, device: torch.device) -> Any:
+        """Returns a batch with so many rows for each example as there are augmentations, on a device.
+
+        The batch is a tuple or a list whose first entry is what the transform takes.
+        """
+        assert self.transform is not None
+        if not isinstance(values, list | tuple) or not isinstance(values[0], Tensor):
+            raise ValueError(
+                f"with transform, the loader must give (inputs, ...), got {type(values).__name__}"
+            )
+        inputs, *others = tree_map(
+            lambda value: value.to(device, non_blocking=True).repeat_interleave(self.augmentations, dim=0),
+            list(values),
+        )
+        if len(inputs):
+            made = self.transform(inputs)
+            if not isinstance(made, Tensor) or len(made) != len(inputs):
+                what = list(made.shape) if isinstance(made, Tensor) else type(made).__name__
+                raise ValueError(f"transform must give a row for each of its {len(inputs)} rows, got {what}")
+            inputs = made
+        return [inputs, *others]
 
 
 @dataclass(frozen=True)
@@ -148,15 +276,15 @@ class Batches:
             starts = range(0, most, self.batch_size)
             parts = [tuple(mine[start : start + self.batch_size]) for start in starts]
         else:
-            sample = self.allocated(step, noise) if self.is_allocated else self.draw(noise, "sample", step)
+            sample = self.allocated(step, noise) if self.is_allocated else self.drawn(step, noise)
             parts = [sample[part :: self._parts] for part in range(self._parts)]
         return [MicroBatch(step, i, part, i == len(parts) - 1) for i, part in enumerate(parts)]
 
-    def draw(self, noise: Noise, *place: Place) -> tuple[int, ...]:
-        """Returns this process's share of the Poisson sample that belongs to a place in the run."""
-        everyone = noise.at(*place).chosen(self.count, self.sampling_rate)
+    def drawn(self, step: int, noise: Noise) -> tuple[int, ...]:
+        """Returns this process's share of the Poisson sample of a step."""
+        everyone = noise.at("sample", step).chosen(self.count, self.sampling_rate)
         if self.at_most is not None and len(everyone) > self.at_most:
-            priorities = noise.at("priorities", *place).uniforms((len(everyone),))
+            priorities = noise.at("priorities", "sample", step).uniforms((len(everyone),))
             kept = priorities.argsort()[: self.at_most].sort().values
             everyone = [everyone[i] for i in kept.tolist()]
         return _mine(everyone)
@@ -186,7 +314,7 @@ class Examples:
     """The examples of a dataset as batches. A batch without examples has the shapes of others, with length 0.
 
     >>> examples = Examples(DataLoader([1.0, 2.0], collate_fn=torch.tensor))
-    >>> examples.batch((1,)), examples.batch(())
+    >>> examples.collated([2.0]), examples.collated([])
     (tensor([2.]), tensor([]))
     """
 
@@ -194,10 +322,6 @@ class Examples:
         self._dataset, self._collate = loader.dataset, loader.collate_fn
         several = getattr(loader.dataset, "__getitems__", None)  # it may hand out whole batches
         self._lists = several is None or [len(several([0] * count)) for count in (1, 3)] == [1, 3]
-
-    def batch(self, indices: tuple[int, ...]) -> Any:
-        """Returns the examples with these indices as a batch."""
-        return self.collated([self._dataset[i] for i in indices])
 
     def collated(self, examples: list[Any]) -> Any:
         """Returns these examples as a batch; one of them, put together alone, must have the same shapes.
@@ -223,8 +347,7 @@ class Examples:
 class RunPlan:
     """Everything that the releases of a run depend on, beside the model and the noise.
 
-    ``sensitivity`` is how far one example moves the sum of a step, rounding included. With
-    ``auxiliary_batches`` the cost for the data at hand is estimated, which takes a part of delta.
+    ``sensitivity`` is how far one example moves the sum of a step, rounding included.
 
     >>> from ringfence import Clamp, Gaussian
     >>> loader = DataLoader(range(1000), batch_size=100)
@@ -239,8 +362,7 @@ class RunPlan:
     clip: Clip
     sensitivity: Sensitivity
     loss_reduction: str
-    own_loss: bool  # whether gradients are those of the engine's loss, and not of the loop's
-    auxiliary_batches: int
+    loss: Loss | None  # that of each example, whose gradients take the place of the loop's
     secure: bool
     units: Units
 
@@ -255,8 +377,7 @@ class RunPlan:
         rounding: float,
         public_size: float | None = None,
         loss_reduction: str = "mean",
-        own_loss: bool = False,
-        auxiliary_batches: int = 0,
+        loss: Loss | None = None,
         secure: bool = False,
         units: Units | None = None,
         micro_batch_size: int | None = None,
@@ -275,14 +396,13 @@ class RunPlan:
         count = units.count
         size = float(checks.positive("public_size", count if public_size is None else public_size))
         sensitivity = Sensitivity.of(clip.sensitivity)
-        if loss_reduction == "mean" and not own_loss:
+        if loss_reduction == "mean" and loss is None:
             roundings = 4 if units.per_unit == 1 else 5
             sensitivity = sensitivity.times(1 + 2 * roundings * largest_batch(batch_size) * rounding)
         if secure:
             sensitivity = secure_sensitivity(sensitivity, count, size)
         batches = Batches(sampling, count, batch_size, size, micro_batch_size, max_batch_size)
-        how = (loss_reduction, own_loss, auxiliary_batches, secure, units)
-        return cls(loader, batches, mechanism, clip, sensitivity, *how)
+        return cls(loader, batches, mechanism, clip, sensitivity, loss_reduction, loss, secure, units)
 
     def settings(self) -> dict[str, Any]:
         """Returns what a run that goes on must share with the one that was saved, in plain data."""
@@ -295,8 +415,7 @@ class RunPlan:
             "mechanism": self.mechanism.state_dict(),
             "clip": repr(self.clip),
             "loss_reduction": self.loss_reduction,
-            "auxiliary_batches": self.auxiliary_batches,
-            **({"loss": "of the engine"} if self.own_loss else {}),
+            **({} if self.loss is None else {"loss": "of the engine"}),
             **({} if self.batches.at_most is None else {"max_batch_size": self.batches.at_most}),
             **({} if self.units.are_rows else {"rows_per_unit": self.units.per_unit}),
         }
@@ -314,8 +433,6 @@ class RunPlan:
         """Returns what ``steps`` steps cost that release ``numbers`` numbers each, for every dataset."""
         account = self.account()
         account.step_worst_case(torch.zeros(()).expand(numbers), count=steps)
-        if self.auxiliary_batches and isinstance(account, SampledAccountant):
-            account.spent = steps * account.failure_probability
         return account.privacy_loss().drawn_securely(steps * numbers * self.secure)
 
     def for_target(self, target: Target, numbers: int, steps: int) -> "RunPlan":

@@ -1,5 +1,6 @@
 """Private training of any torch model: three objects in, three private objects out."""
 
+import sys
 from collections.abc import Callable, Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,19 +21,18 @@ from ringfence.noise import Noise
 from ringfence.training import distributed
 from ringfence.training.assumptions import assumptions, refuse_secure
 from ringfence.training.clipping import Clip
-from ringfence.training.engine.batches import RunPlan
+from ringfence.training.engine.batches import RunPlan, Transform, Units
 from ringfence.training.engine.opacus_words import missing, says_what_to_write
 from ringfence.training.engine.run import (
+    Layout,
     PrivateLoader,
     PrivateModule,
     PrivateOptimizer,
     StepReport,
     TrainingRun,
 )
-from ringfence.training.engine.units import Transform, Units
 from ringfence.training.information import FisherTracking
 from ringfence.training.jacobian import Loss
-from ringfence.training.layout import Layout, layout_of
 from ringfence.training.per_example.gradients import ExampleGradients
 from ringfence.training.per_example.layers import refuse_layers, refuse_random_layers
 from ringfence.training.per_example.recording import RecordedGradients
@@ -61,9 +61,7 @@ class PrivacyEngine:
     engine takes the gradients of each example's own loss itself, and those of your loop are only compared
     with them. A secure run with a mean needs it, and so does what follows. With ``fisher_every`` k, the
     Fisher information loss of the examples in the batch is measured in every k-th step, "spectral" or "trace"
-    as ``fisher_kind`` says. ``auxiliary_batches`` is the number of further Poisson samples that are drawn in
-    each step and never released, to estimate the per-instance cost (``SampledAccountant``); with 0 a sampled
-    step is charged with what holds for every dataset. ``on_step`` receives a ``StepReport`` after each step.
+    as ``fisher_kind`` says. ``on_step`` receives a ``StepReport`` after each step.
     With ``track_examples`` and "full", another pass in each step takes the clipped gradient of every example,
     and ``example_epsilons`` says what each one paid; the inputs of a whole step are held until then.
     ``memory_budget`` is the number of bytes for the gradients of a chunk of examples; None means 1 GiB, or
@@ -126,7 +124,6 @@ class PrivacyEngine:
         loss: Loss | None = None,
         fisher_every: int = 0,
         fisher_kind: InformationNorm = "spectral",
-        auxiliary_batches: int = 0,
         augmentations: int = 1,
         transform: Transform | None = None,
         units: Any = None,
@@ -152,18 +149,13 @@ class PrivacyEngine:
         checks.one_of("sampling", sampling, ("poisson", "full", "random_allocation"))
         checks.one_of("loss_reduction", loss_reduction, ("mean", "sum"))
         checks.one_of("fisher_kind", fisher_kind, ("spectral", "trace"))
-        for name, value in {"fisher_every": fisher_every, "auxiliary_batches": auxiliary_batches}.items():
-            if checks.count(name, value, at_least=0) and loss is None:
-                raise ValueError(f"{name} needs loss, a function of outputs and targets, got None")
-        if auxiliary_batches and (sampling != "poisson" or auxiliary_batches < 2):
-            raise ValueError(
-                f"auxiliary_batches must be 0, or at least 2 with sampling 'poisson', got {auxiliary_batches}"
-            )
+        if checks.count("fisher_every", fisher_every, at_least=0) and loss is None:
+            raise ValueError("fisher_every needs loss, a function of outputs and targets, got None")
         self.units = Units(augmentations, transform, units, rows_per_unit)
-        if not self.units.are_rows and (fisher_every or auxiliary_batches):
+        if not self.units.are_rows and fisher_every:
             raise ValueError(
-                "fisher_every and auxiliary_batches must be 0 with transform or units, got "
-                f"{fisher_every} and {auxiliary_batches}: they are measured for single rows, not for units"
+                f"fisher_every must be 0 with transform or units, got {fisher_every}: information "
+                "is measured for single rows, not for units"
             )
         if micro_batch_size is not None:
             checks.count("micro_batch_size", micro_batch_size, at_least=1)
@@ -174,11 +166,8 @@ class PrivacyEngine:
             )
         if max_batch_size is not None:
             checks.count("max_batch_size", max_batch_size, at_least=1)
-        if max_batch_size is not None and (sampling != "poisson" or auxiliary_batches):
-            raise ValueError(
-                f"max_batch_size needs sampling 'poisson' and auxiliary_batches 0, got {sampling!r} and "
-                f"{auxiliary_batches}: of samples that are cut, only what holds for every dataset is proved"
-            )
+        if max_batch_size is not None and sampling != "poisson":
+            raise ValueError(f"max_batch_size needs sampling 'poisson', got {sampling!r}")
         self.micro_batch_size, self.max_batch_size = micro_batch_size, max_batch_size
         if checks.flag("track_examples", track_examples) and sampling != "full":
             raise ValueError(
@@ -194,8 +183,7 @@ class PrivacyEngine:
             )
         self.mechanism, self.clip = mechanism, clip
         self.sampling, self.public_size, self.loss_reduction = sampling, public_size, loss_reduction
-        self.loss, self.auxiliary_batches = loss, auxiliary_batches
-        self.fisher_every, self.fisher_kind = fisher_every, fisher_kind
+        self.loss, self.fisher_every, self.fisher_kind = loss, fisher_every, fisher_kind
         self.on_step, self.memory_budget = on_step, memory_budget
         self.cuda_graphs, self.secure = cuda_graphs, secure
         if cuda_graphs != "auto" and checks.flag("cuda_graphs", cuda_graphs) and self._forms_gradients:
@@ -251,7 +239,7 @@ class PrivacyEngine:
         if self._run is not None:
             raise ValueError("this engine already serves a run: make another for another model")
         module = _unwrapped(model)
-        layout = layout_of(module)
+        layout = _layout_of(module)
         parameters = list(module.parameters())
         plan = RunPlan.of(
             *(loader, self.mechanism, self.clip),
@@ -259,8 +247,7 @@ class PrivacyEngine:
             rounding=max((torch.finfo(p.dtype).eps / 2 for p in parameters), default=0.0),
             public_size=self.public_size,
             loss_reduction=self.loss_reduction,
-            own_loss=self.loss is not None,
-            auxiliary_batches=self.auxiliary_batches,
+            loss=self.loss,
             secure=self.secure,
             units=self.units,
             micro_batch_size=self.micro_batch_size,
@@ -277,10 +264,10 @@ class PrivacyEngine:
         gradients = kind(module, self.memory_budget, rows, per_unit, moving=bool(layout.settings))
         with layout.gathered():
             _check(gradients, layout, optimizer, self.mechanism)
-        if layout.settings and (self.fisher_every or self.auxiliary_batches or self.cuda_graphs is True):
+        if layout.settings and (self.fisher_every or self.cuda_graphs is True):
             raise ValueError(
-                "fisher_every, auxiliary_batches and cuda_graphs must be 0 with a sharded model, got "
-                f"{self.fisher_every}, {self.auxiliary_batches} and {self.cuda_graphs}"
+                "fisher_every and cuda_graphs must be 0 with a sharded model, got "
+                f"{self.fisher_every} and {self.cuda_graphs}"
             )
         fisher = None
         if self.loss is not None and self.fisher_every:
@@ -296,23 +283,24 @@ class PrivacyEngine:
         if self.track_examples and distributed.world_size() > 1:
             raise ValueError("track_examples must be False with several processes, got True")
         layout.begin()
-        given: dict[str, Any] = {
-            "size_given": self.public_size is not None,
-            "seed_given": self.given_seed is not None,
-        }
-        given["units_given"] = plan.units.members is not None
-        given["most_records"] = None if self.max_batch_size is None else plan.batches.public_size
-        given["allocated"] = plan.batches.is_allocated
-        given["loss_given"], given["alone"] = self.loss is not None, self.memory_budget == 1
         self._run = run = TrainingRun(
             *(plan, gradients, optimizer, layout),
-            loss=self.loss,
             fisher=fisher,
             track_examples=self.track_examples,
             on_step=self.on_step,
             seed=int(distributed.text_from_first(str(self._noise.seed))),
             given_seed=self.given_seed,
-            assumptions=assumptions(**given, loops=True, secure=self.secure),
+            assumptions=assumptions(
+                size_given=self.public_size is not None,
+                seed_given=self.given_seed is not None,
+                units_given=plan.units.members is not None,
+                loss_given=self.loss is not None,
+                most_records=None if self.max_batch_size is None else plan.batches.public_size,
+                allocated=plan.batches.is_allocated,
+                alone=self.memory_budget == 1,
+                loops=True,
+                secure=self.secure,
+            ),
         )
         return PrivateModule(module, run), PrivateOptimizer(optimizer, run), PrivateLoader(plan.loader, run)
 
@@ -468,6 +456,16 @@ def _unwrapped(model: nn.Module) -> nn.Module:
         return _unwrapped(model.module)
     inside = getattr(model, "_orig_mod", None)  # of what torch.compile returns
     return _unwrapped(inside) if isinstance(inside, nn.Module) else model
+
+
+def _layout_of(model: nn.Module) -> Layout:
+    """Returns how the parameters of a model lie on the processes."""
+    if "torch.distributed.tensor" in sys.modules:  # imported by whoever shards a model, and slow to import
+        from ringfence.training.sharding import Sharded, is_sharded
+
+        if is_sharded(model):
+            return Sharded(model)
+    return distributed.Whole(model)
 
 
 def _check(gradients: ExampleGradients, layout: Layout, optimizer: Optimizer, mechanism: Mechanism) -> None:

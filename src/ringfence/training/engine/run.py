@@ -7,7 +7,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import tee
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, Union
 
 import torch
 from torch import Tensor, nn
@@ -29,10 +29,14 @@ from ringfence.training.engine.batches import Examples, MicroBatch, RunPlan, lar
 from ringfence.training.engine.run_file import RunFile, State
 from ringfence.training.information import FisherTracking
 from ringfence.training.jacobian import Loss
-from ringfence.training.layout import Layout
 from ringfence.training.per_example.gradients import ExampleGradients
 from ringfence.training.per_example.isolation import Inputs, first_input, mapped
 from ringfence.training.per_example.layers import is_frozen, refuse_layers, refuse_other_parameters
+
+if TYPE_CHECKING:
+    from ringfence.training.sharding import Sharded
+
+Layout = Union[distributed.Whole, "Sharded"]  # how the parameters lie on the processes
 
 _LOSS_ROUNDING = 1e-3  # of the largest gradient: a loss that mixes examples is off by far more
 
@@ -84,7 +88,6 @@ class TrainingRun:
         optimizer: Optimizer,
         layout: Layout,
         *,
-        loss: Loss | None,
         fisher: FisherTracking | None,
         track_examples: bool,
         on_step: Callable[[StepReport], None] | None,
@@ -93,7 +96,7 @@ class TrainingRun:
         assumptions: tuple[str, ...],
     ) -> None:
         self.plan, self.gradients, self.optimizer, self.layout = plan, gradients, optimizer, layout
-        self.loss, self.fisher, self.on_step, self.assumptions = loss, fisher, on_step, assumptions
+        self.fisher, self.on_step, self.assumptions = fisher, on_step, assumptions
         shapes = {name: list(p.shape) for name, p in gradients.parameters.items()}
         self.settings = {**plan.settings(), "parameters": shapes, **layout.settings}
         self.run_id = distributed.text_from_first(secrets.token_hex(16))
@@ -110,7 +113,6 @@ class TrainingRun:
         self._refused: str | None = None  # the reason why nothing may be released
         self._charged: tuple[int, bytes] | None = None  # step and digest of the last charge
         self._sampler: Sampler | None = None  # made with the first theta
-        self._examples = Examples(plan.loader) if plan.auxiliary_batches else None
         self.begin()
 
     # ------------------------------------------------------------------ the loop
@@ -209,7 +211,7 @@ class TrainingRun:
             raise ValueError("optimizer.step() needs a gradient: call loss.backward() first")
         self._refuse_penalties()
         is_mean, count = self.plan.loss_reduction == "mean", len(batch.indices)
-        if is_mean and self.loss is None and count > largest_batch(self.plan.batches.batch_size):
+        if is_mean and self.plan.loss is None and count > largest_batch(self.plan.batches.batch_size):
             raise ValueError(
                 f"a mean over {count} examples is not charged for: give loss, or use loss_reduction='sum'"
             )
@@ -221,7 +223,7 @@ class TrainingRun:
             ),
             outputs,
         )
-        if self.loss is not None and batch.indices:
+        if self.plan.loss is not None and batch.indices:
             cotangents = self._own(batch, values, inputs, tree_map(torch.detach, outputs), cotangents)
         dtype = torch.float64 if self.plan.secure else None
         cotangents = tree_map(lambda each: self._of_units(each, len(first_input(inputs))), cotangents)
@@ -255,11 +257,12 @@ class TrainingRun:
         None was divided by the number of examples in the batch, and those of a secure run have no rounding
         that depends on it. The loop's are refused where they are others. Notes loss and examples of the step.
         """
-        assert self.loss is not None
+        loss = self.plan.loss
+        assert loss is not None
         if not isinstance(outputs, Tensor):
             raise ValueError(f"with loss, the model must return one tensor, got {type(outputs).__name__}")
         targets = _targets(values).to(outputs.device)
-        apart = _cotangents(self.loss, outputs, targets, one_by_one=self.plan.secure)
+        apart = _cotangents(loss, outputs, targets, one_by_one=self.plan.secure)
         if not bool((cotangents - apart).abs().max() <= _LOSS_ROUNDING * apart.abs().max()):
             raise ValueError(
                 "the loss in the loop is not the engine's loss of each example by itself, reduced as "
@@ -267,7 +270,7 @@ class TrainingRun:
                 "mixup nor a mean with CrossEntropyLoss(weight=) does; the sum of weighted losses does"
             )
         if self.on_step is not None:
-            self._losses.append((float(_each_loss(self.loss, outputs, targets).mean()), len(targets)))
+            self._losses.append((float(_each_loss(loss, outputs, targets).mean()), len(targets)))
         if self.fisher is not None and self.fisher.wants(batch.step):
             self.fisher.keep(batch.indices, inputs, targets)
         return apart
@@ -350,8 +353,7 @@ class TrainingRun:
                 )
             if isinstance(self.account, AllocatedAccountant):
                 self.account.enter(self._epoch(step))
-            auxiliary = None if self._examples is None else self._auxiliary_sums(step)
-            self.layout.charge(self.account, theta, auxiliary)
+            self.layout.charge(self.account, theta)
             self._charged = (step, name)
         if new and self.journal is not None:
             record = {"step": step, "attempt": place[1], "digest": name.hex()}
@@ -362,24 +364,6 @@ class TrainingRun:
             self._sampler = Sampler(self.plan.mechanism, theta.dtype, theta.device)
         draws = side_by_side([self.noise], "noise", step, name, *self.layout.place, device=theta.device)
         return self.layout.released(self._sampler.draw(theta, draws))
-
-    def _auxiliary_sums(self, step: int) -> Iterator[Tensor]:
-        """Yields sums over independent Poisson samples at the present parameters; they are never released."""
-        assert self._examples is not None
-        assert self.loss is not None
-        device = next(iter(self.gradients.parameters.values())).device
-        for one in range(self.plan.auxiliary_batches):
-            indices = self.plan.batches.draw(self.noise, "auxiliary", step, one)
-            values = self._examples.batch(indices)
-            targets = _targets(values).to(device)
-            inputs: Inputs = ((values[0].to(device),), {})
-            place = ("auxiliary forward", step, one, distributed.rank())
-            with self.noise.global_draws(*place, device=device):
-                outputs = self.gradients.forward(inputs)
-            cotangents = _cotangents(self.loss, outputs, targets) if indices else outputs
-            with self.noise.global_draws(*place, device=device):
-                part = self.gradients.clipped_sum(inputs, cotangents, self.plan.clip)
-            yield distributed.summed(part)
 
     # ------------------------------------------------------------------ the cost
 
@@ -695,8 +679,7 @@ def run_noise(seed: int, settings: dict[str, Any], attempt: int | None = None) -
     >>> one.at("noise", 0).word() == other.at("noise", 0).word()
     False
     """
-    released = {name: value for name, value in settings.items() if name != "auxiliary_batches"}
-    return Noise(seed).of("engine", repr(sorted(released.items())), *([attempt] if attempt else []))
+    return Noise(seed).of("engine", repr(sorted(settings.items())), *([attempt] if attempt else []))
 
 
 def _each_loss(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:

@@ -91,6 +91,10 @@ class RunFile:
         """Returns the state that was saved, without what the journal has to add (``released``)."""
         tensors, plain = read_checkpoint(self.path)
         plain["settings"].setdefault("secure", False)  # files of version 0.4 do not name it
+        if plain["settings"].pop("auxiliary_batches", 0):  # of version 0.6
+            raise ValueError(
+                f"{self.path} was written with auxiliary_batches, which this version does not have"
+            )
         plain.setdefault("assumptions", [])
         return {**plain, "objects": restored(plain["objects"], tensors)}
 

@@ -213,9 +213,6 @@ class Products(Contribution):
     per_unit: int = 1
 
     def __post_init__(self) -> None:
-        if self.left.dtype != self.right.dtype:
-            dtype = torch.promote_types(self.left.dtype, self.right.dtype)
-            self.left, self.right = self.left.to(dtype), self.right.to(dtype)
         self._dtype = torch.promote_types(self.right.dtype, torch.float32)  # of sums
         self._places = self.left.shape[2:].numel() * self.per_unit  # of all rows of an example
         self._shape = (self.left.shape[1], self.right.shape[1] // self.window.groups, *self.window.kernel)

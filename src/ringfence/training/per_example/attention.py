@@ -47,8 +47,6 @@ class Attention(SteppedRule):
             raise call.unfit("is called with is_causal and no attn_mask")
         # what is one tensor stays one, and is multiplied once
         given = {id(each): call.rows(each, at).movedim(at, 0) for each in (query, key, value)}
-        if len({len(each) for each in given.values()}) > 1:
-            raise call.unfit("is given queries, keys and values of different numbers of rows")
         parts = _projected(layer, call, given[id(query)], given[id(key)], given[id(value)])
         q, k, v = (each.unflatten(2, (layer.num_heads, -1)).transpose(1, 2) for each in parts)
         causal = is_causal and key_padding_mask is None and not need_weights

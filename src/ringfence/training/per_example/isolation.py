@@ -285,8 +285,6 @@ class RowRule(Rule):
                 return self.output(given[0])
             x = given[0]
         elif not self.pointwise:
-            if x.dim() == 1:
-                raise UnfitError(self.name, "is given a tensor without dimensions")
             x = x.flatten(0, 1)
         reason = self.unfit(x)
         if reason is not None:
