@@ -52,6 +52,7 @@ _KEPT = 1 << 28  # numbers: 2 GiB of pages, then a fresh start
 _BINS_PER_CELL = 16
 _BINS_PER_CALL = {"cuda": 8192}
 _MISPLACED = 1 / 16  # of a bin: how far rounding can move a coordinate across the edge of its bin
+_ROUNDED = 2.0**-24  # of a cell: how far a place on it may be off, up to 10^6 sigma from 0
 _OFF_THE_MIDDLE = (0.5 + _MISPLACED) / _BINS_PER_CELL  # of a cell: from the middle of its bin, at most
 _COUNTED_AT_ONCE = {"cpu": 1 << 22}  # coordinates
 _COUNTED_AT_ONCE_ELSEWHERE = 1 << 24  # torch counts in theta's dtype, and float32 one by one up to here
@@ -344,6 +345,24 @@ class DivergenceTable:
         if near.numel():
             found.append(self._binned(setting, near, places))
         return found
+
+    def at(self, setting: Setting, theta: Tensor) -> Tensor:
+        """Upper bounds at every coordinate of a vector theta, (2, orders, coordinates)."""
+        position = theta / setting.sigma * CELLS
+        result = theta.new_empty(2, len(self.orders), len(theta))
+        far = position.abs() > _FARTHEST * CELLS
+        size = torch.tensor(setting.sensitivity, dtype=torch.float64)
+        if bool(far.any()):
+            result[..., far] = self.tabulated.values(setting.mechanism, theta[far], size, self.orders)
+        cell = position[~far].floor()
+        places, page = torch.unique(torch.floor(cell / CELLS), return_inverse=True)
+        if len(places):
+            pages = self.pages(setting, places.long().tolist())
+            inside = (cell - places[page] * CELLS).long()
+            left, right, steepest = (pages[page, :, inside + first] for first in (0, 1, CELLS + 1))
+            chord = torch.lerp(left, right, (position[~far] - cell).unsqueeze(1)) + _ROUNDED * steepest
+            result[..., ~far] = chord.T.reshape(2, len(self.orders), -1)
+        return result * self.margin(setting).unsqueeze(1)
 
     def margin(self, setting: Setting) -> Tensor:
         """By how much D may exceed its chord, as a factor for each order."""
