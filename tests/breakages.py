@@ -228,8 +228,8 @@ no more bend at orders below two
 theta + shift rounded far from 0
 - mechanism, theta = recentre(mechanism, theta)  # because theta + s is rounded
 a table of theta that float64 holds coarsely
-- _FARTHEST = 1e6  #
-+ _FARTHEST = 1e300  #
+- FARTHEST = 1e6  #
++ FARTHEST = 1e300  #
 
 @ src/ringfence/accounting/equivalent_information.py: accounting/equivalent_information accounting/sensitivity
 equivalent information: the backward direction is the forward one

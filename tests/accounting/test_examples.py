@@ -303,7 +303,7 @@ def test_what_underflows_is_charged_for_every_coordinate(kind: type[EvaluatedSum
     theta = torch.full((3,), 50.0).double()
     release = kind(rf.StochasticSign(1.0), theta, float64([2.0, 8.0]))
     sums, _ = release.charge(float64([[1e-3, 0.0, 0.0], [0.0, 0.0, 0.0]]))
-    assert (3 * UNDERFLOW <= sums[:, 0]).all()
+    assert (sums[:, 0] >= 3 * UNDERFLOW).all()
     assert (sums[:, 0] < 3.01 * UNDERFLOW).all()  # a table charges its own
     assert (sums[:, 1] == 0).all()
 

@@ -37,8 +37,19 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, epsilon_from_rdp, ex_post_epsilon
-from ringfence.accounting.divergence_sums import DivergenceTable, distinct, pushes, recentre, split_by_setting
-from ringfence.accounting.equivalent_information import HALF_OCTAVE_INFORMATION, SMALL
+from ringfence.accounting.divergence_sums import (
+    FARTHEST,
+    DivergenceTable,
+    distinct,
+    pushes,
+    recentre,
+    split_by_setting,
+)
+from ringfence.accounting.equivalent_information import (
+    HALF_OCTAVE_INFORMATION,
+    SMALL,
+    half_octave_information,
+)
 from ringfence.accounting.guarantee import EpsilonKind
 from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.checks import Real
@@ -512,7 +523,12 @@ class TabulatedSums(ExampleSums):
             own = torch.empty(len(self.theta), len(self.orders), dtype=torch.float64)
             for setting, chosen in self._parts:
                 sized = replace(setting, sensitivity=setting.sigma * _end(number))
-                own[chosen] = self._table.at(sized, self.theta[chosen]).amax(dim=0).T * setting.sigma**2
+                theta = self.theta[chosen]
+                far = theta.abs() > FARTHEST * setting.sigma
+                values = self._table.at(sized, theta.masked_fill(far, 0.0))
+                size = torch.tensor(sized.sensitivity, dtype=torch.float64)
+                values[..., far] = half_octave_information(sized.mechanism, theta[far], size, self.orders)
+                own[chosen] = values.amax(dim=0).T * setting.sigma**2
             own = own * (0.5 * self.orders * (1 + ROUNDING + self.rounding))
             below = [] if number == self._smallest else [self._charges(number - 1)[1]]
             self._known[number] = torch.stack((own, torch.stack([own, *below]).amax(dim=0)))
