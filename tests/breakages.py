@@ -257,8 +257,8 @@ every shift of an example charged as its largest ones
 - last = max(int(number) - _APART, self._smallest)
 + last = int(number)
 small shifts of an example charged as the next larger ones alone
-- torch.stack([own, *below]).amax(dim=0)
-+ own
+- self._charges(last, and_below=True)
++ self._charges(last)
 
 @ src/ringfence/accounting/examples.py: accounting/examples accounting/contract
 examples' running sums in float32

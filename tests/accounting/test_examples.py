@@ -10,12 +10,7 @@ from torch import Tensor
 import ringfence as rf
 from ringfence.accounting import examples
 from ringfence.accounting.conversion import DEFAULT_ORDERS, epsilon_from_rdp, ex_post_epsilon
-from ringfence.accounting.divergence_sums import DivergenceTable
-from ringfence.accounting.equivalent_information import (
-    HALF_OCTAVE_INFORMATION,
-    equivalent_information,
-    half_octave_information,
-)
+from ringfence.accounting.equivalent_information import equivalent_information, half_octave_information
 from ringfence.accounting.examples import (
     VARIANTS,
     EvaluatedSums,
@@ -25,6 +20,7 @@ from ringfence.accounting.examples import (
     TabulatedSums,
     _fit_above,
     hat_moments,
+    informations,
     upper_polynomials,
 )
 from ringfence.accounting.guarantee import EpsilonKind
@@ -208,9 +204,10 @@ def test_every_shift_of_a_half_octave_is_charged_enough(law: rf.Mechanism) -> No
     orders, sigma = float64([1.2, 2.0, 7.0, 90.0, 2048.0]), float(law.sigma)
     generator = torch.Generator().manual_seed(3)
     theta = sigma * float64([0.01, 1.77, -1.5, 3.4, -3.4, 7.9])
-    release = TabulatedSums(law, theta, orders, DivergenceTable(orders, HALF_OCTAVE_INFORMATION))
+    release = TabulatedSums(law, theta, orders, informations(orders))
     for number in (-28, -18, -7, 2):
-        own, up_to = (charges.T.unsqueeze(0) for charges in release._charges(number))
+        own = release._charges(number).T.unsqueeze(0)
+        up_to = release._charges(number, and_below=True).T.unsqueeze(0)
         fractions = torch.cat((torch.rand(7, generator=generator), torch.tensor([1.0, 1e-3]))).double()
         for charges, shares in ((own, 0.5 ** (fractions / 2)), (up_to, fractions)):
             shift = (shares * 2.0 ** (number / 2)).view(-1, 1, 1)
@@ -253,17 +250,17 @@ def test_a_half_octave_ends_with_its_longest_shift(largest: float) -> None:
 
 
 def test_each_shift_is_charged_its_half_octave_and_rounding_on_top() -> None:
-    """Largest 0.25 = 2^-2: half octaves -4 to -7 one by one, and all below them together."""
+    """Largest 0.25 = 2^-2: half octaves -4 and -5 one by one, and all below them together."""
     law, orders = LAWS["rectified"], float64([2.0, 8.0])
     shifts = [0.25, 0.2, 0.17, 0.12, 0.08, 0.06, 1e-3]
-    numbers = [-4, -4, -5, -6, -7, None, None]
+    numbers = [-4, -4, -5, None, None, None, None]
     theta = torch.linspace(2.0, 3.0, len(shifts)).double()
-    table = DivergenceTable(orders, HALF_OCTAVE_INFORMATION)
-    sums, _ = TabulatedSums(law, theta, orders, table).charge(float64([shifts]))
+    tables = informations(orders)
+    sums, _ = TabulatedSums(law, theta, orders, tables).charge(float64([shifts]))
     expected = torch.zeros(2).double()
     for shift, number, place in zip(shifts, numbers, theta, strict=True):
         information = half_octave_information if number else equivalent_information
-        far = float64(2.0 ** ((-8 if number is None else number) / 2) * (1 + 1e-12))
+        far = float64(2.0 ** ((-6 if number is None else number) / 2) * (1 + 1e-12))
         expected += 0.5 * orders * shift**2 * information(law, place[None], far, orders).amax(dim=(0, 2))
     above = sums[0, 0] / expected - 1
     assert bool((above > 65 * 2.0**-52).all())
@@ -292,11 +289,7 @@ def test_the_cap_is_the_law_at_its_worst(sigma: float, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [
-        EvaluatedSums,
-        lambda *release: TabulatedSums(*release, DivergenceTable(release[2], HALF_OCTAVE_INFORMATION)),
-    ],
+    "kind", [EvaluatedSums, lambda *release: TabulatedSums(*release, informations(release[2]))]
 )
 def test_what_underflows_is_charged_for_every_coordinate(kind: type[EvaluatedSums]) -> None:
     """An example that contributes nothing loses nothing."""

@@ -349,16 +349,25 @@ class DivergenceTable:
             found.append(self._binned(setting, near, places))
         return found
 
-    def at(self, setting: Setting, theta: Tensor, orders: slice = _EVERY, *, off: float = _ROUNDED) -> Tensor:
+    def at(
+        self,
+        setting: Setting,
+        theta: Tensor,
+        orders: slice = _EVERY,
+        *,
+        off: float = _ROUNDED,
+        worst: bool = False,
+    ) -> Tensor:
         """Upper bounds at each of a vector of places within ``FARTHEST``: (2, orders, places).
 
-        A place may be ``off`` by that much of a cell.
+        A place may be ``off`` by that much of a cell. ``worst`` is of both directions: (1, orders, places).
         """
         position = theta / setting.sigma * CELLS
         cell = position.floor()
         places, page = torch.unique(torch.floor(cell / CELLS), return_inverse=True)
         pages = self.pages(setting, places.long().tolist())
         pages = pages.view(len(pages), 2, len(self.orders), -1)[:, :, orders].to(theta.device)
+        pages = pages.amax(dim=1, keepdim=True) if worst else pages
         inside = (cell - places[page] * CELLS).long()
         left, right, steepest = (pages[page, :, :, inside + first] for first in (0, 1, CELLS + 1))
         upper = torch.lerp(left, right, (position - cell)[:, None, None]) + off * steepest

@@ -45,11 +45,7 @@ from ringfence.accounting.divergence_sums import (
     recentre,
     split_by_setting,
 )
-from ringfence.accounting.equivalent_information import (
-    HALF_OCTAVE_INFORMATION,
-    SMALL,
-    half_octave_information,
-)
+from ringfence.accounting.equivalent_information import EQUIVALENT_INFORMATION, HALF_OCTAVE_INFORMATION, SMALL
 from ringfence.accounting.guarantee import EpsilonKind
 from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.checks import Real
@@ -72,7 +68,7 @@ _FIT_POINTS = 541  # 128 per sigma
 _ANCHORS_AT_ONCE = 2048
 
 # tables over theta
-_APART = 4  # half octaves of shifts that are charged one by one
+_APART = 2  # half octaves of shifts that are charged one by one
 _LARGEST = 2  # half octave: shifts above 2 sigma get the Gaussian's bound
 _SETTINGS = 64  # distinct parameters that are tabulated; with more, the Gaussian's bound
 
@@ -112,7 +108,7 @@ class ExampleAccountant:
         self.sums = torch.zeros(len(VARIANTS), 0, len(self._orders), dtype=torch.float64)
         self._zcdps = torch.zeros(2, dtype=torch.float64)  # of any example: the Gaussian's, and the law's
         self.steps = 0
-        self._table = DivergenceTable(self._orders, HALF_OCTAVE_INFORMATION)
+        self._tables = informations(self._orders)
 
     def step(
         self,
@@ -142,7 +138,7 @@ class ExampleAccountant:
         elif law.exponential_family:
             release = PolynomialSums(law, theta, self._orders)
         else:
-            release = TabulatedSums(law, theta, self._orders, self._table)
+            release = TabulatedSums(law, theta, self._orders, self._tables)
         parts, zcdps = [], torch.zeros(2, dtype=torch.float64)
         for block in _checked_blocks(gradients, theta.numel()):
             sums, own = release.charge(block)
@@ -482,22 +478,30 @@ def _fit_above(information: Tensor, law: Mechanism) -> tuple[Tensor, Tensor]:
     return factor * coefficients, (factor * least).amin(dim=1)
 
 
+def informations(orders: Tensor) -> tuple[DivergenceTable, DivergenceTable]:
+    """Tables of the equivalent information of one half octave of shifts, and of all up to it."""
+    return DivergenceTable(orders, HALF_OCTAVE_INFORMATION), DivergenceTable(orders, EQUIVALENT_INFORMATION)
+
+
 class TabulatedSums(ExampleSums):
     """Other laws: squares of the shifts times equivalent informations, one bound for all four sums.
 
-    Shifts that are at least a quarter of an example's largest are charged the largest 2 D / (alpha s^2) of
+    Shifts that are more than half of an example's largest are charged the largest 2 D / (alpha s^2) of
     their half octave, so that large entries do not loosen the bounds of the others. Smaller shifts are
-    charged the largest of all below. ``table`` may have been filled by earlier releases.
+    charged the largest of all below. ``tables``, one for each of the two, may have been filled by earlier
+    releases.
     """
 
-    def __init__(self, law: Mechanism, theta: Tensor, orders: Tensor, table: DivergenceTable) -> None:
+    def __init__(
+        self, law: Mechanism, theta: Tensor, orders: Tensor, tables: Sequence[DivergenceTable]
+    ) -> None:
         super().__init__(law, theta, orders)
-        self._table = table
+        self._tables = tables
         self._smallest = math.floor(2 * math.log2(SMALL / float(orders.amax())))
         # each law with single numbers, and the coordinates that have it; none if there are too many
         coordinates = torch.arange(len(theta))
         self._parts = list(split_by_setting(law, coordinates, torch.zeros(()), _SETTINGS) or ())
-        self._known: dict[int, Tensor] = {}
+        self._known: dict[tuple[int, bool], Tensor] = {}
 
     def _bounds(self, block: Tensor, shifts: Tensor, squares: Tensor, largest: Tensor) -> Tensor:
         sizes = shifts.abs_()
@@ -512,27 +516,28 @@ class TabulatedSums(ExampleSums):
             total = torch.zeros(int(rows.sum()), len(self.orders), dtype=torch.float64)
             for one in range(int(number), last, -1):
                 there = torch.where(size > _end(one - 1), left, 0.0)
-                total += (there @ self._charges(one)[0].to(block.device)).cpu()
+                total += (there @ self._charges(one).to(block.device)).cpu()
                 left = left - there
-            result[0, rows] = total + (left @ self._charges(last)[1].to(block.device)).cpu()
+            result[0, rows] = total + (left @ self._charges(last, and_below=True).to(block.device)).cpu()
         return result
 
-    def _charges(self, number: int) -> Tensor:
-        """At least D / s^2 of each coordinate and order: in this half octave, and in all up to it."""
-        if number not in self._known:
-            own = torch.empty(len(self.theta), len(self.orders), dtype=torch.float64)
+    def _charges(self, number: int, *, and_below: bool = False) -> Tensor:
+        """At least D / s^2 of each coordinate and order, for shifts in this half octave, or all up to it."""
+        if (number, and_below) not in self._known:
+            found = torch.empty(len(self.theta), len(self.orders), dtype=torch.float64)
+            table = self._tables[and_below]
             for setting, chosen in self._parts:
-                sized = replace(setting, sensitivity=setting.sigma * _end(number))
-                theta = self.theta[chosen]
+                theta, sized = self.theta[chosen], replace(setting, sensitivity=setting.sigma * _end(number))
                 far = theta.abs() > FARTHEST * setting.sigma
-                values = self._table.at(sized, theta.masked_fill(far, 0.0))
-                size = torch.tensor(sized.sensitivity, dtype=torch.float64)
-                values[..., far] = half_octave_information(sized.mechanism, theta[far], size, self.orders)
-                own[chosen] = values.amax(dim=0).T * setting.sigma**2
-            own = own * (0.5 * self.orders * (1 + ROUNDING + self.rounding))
-            below = [] if number == self._smallest else [self._charges(number - 1)[1]]
-            self._known[number] = torch.stack((own, torch.stack([own, *below]).amax(dim=0)))
-        return self._known[number]
+                values = table.at(sized, theta.masked_fill(far, 0.0), worst=True)[0]
+                if bool(far.any()):
+                    size = torch.tensor(sized.sensitivity, dtype=torch.float64)
+                    own = table.tabulated.values(sized.mechanism, theta[far], size, self.orders)
+                    values[:, far] = own.amax(dim=0)
+                found[chosen] = values.T * setting.sigma**2
+            charged = 0.5 * self.orders * (1 + ROUNDING + self.rounding)
+            self._known[number, and_below] = found * charged
+        return self._known[number, and_below]
 
 
 def _end(number: int) -> float:
