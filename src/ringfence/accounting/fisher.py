@@ -1,4 +1,11 @@
-"""Fisher information loss: how well a record could be reconstructed from one release, or from several."""
+"""Fisher information loss: how well a record could be reconstructed from one release, or from several.
+
+A record of p attributes enters theta with the Jacobian J = d theta / d record. A release tells about
+coordinate j with information eta_j^2, and so about the record with the p x p matrix J^T diag(eta_j^2) J. Its
+largest eigenvalue is eta^2, and no unbiased estimate of an attribute has a variance below 1 / eta^2
+(Cramér-Rao). Informations of several releases add up as matrices. Every number is proved from above by a
+Cholesky factorisation (``singular_values``).
+"""
 
 import math
 from dataclasses import dataclass
