@@ -3,8 +3,8 @@
 Rényi divergences convert to an epsilon that is 9 to 12 % too large. Where theta does not depend on earlier
 releases, the privacy loss is a sum of independent terms of known law, and delta(epsilon) can be had from that
 law itself: by a normal law with all errors charged (``central_limit``) where coordinates are many and move
-little, by composing hockey sticks (``induction``) where they are few. ``privacy_profile`` makes every proof that
-applies, and the smallest delta counts.
+little, by composing hockey sticks (``induction``) where they are few. ``privacy_profile`` makes every proof
+that applies, and the smallest delta counts.
 """
 
 import math
