@@ -273,9 +273,6 @@ an example's own epsilon above what is promised to everybody
 eta squared for eta
 - torch.minimum(raised, ceiling).sqrt().reshape(-1) * UP
 + torch.minimum(raised, ceiling).reshape(-1) * UP
-information of a sample as if batches were known to hide everything
-- sampling_rate * share * UP
-+ sampling_rate * sampling_rate * UP
 only the last release in the Gram matrix
 - self._gram = gram if self._gram is None else self._gram.plus(gram)
 + self._gram = gram

@@ -80,7 +80,7 @@ def numbers_of_a_law(law: rf.Mechanism) -> Iterator[tuple[str, Any]]:
     yield "examples", [examples.epsilons(DELTA), examples.epsilons(DELTA, kind="per_instance")]
     fisher = rf.FisherAccountant(law)
     fisher.step(THETA, spread(3, 6, 2))
-    fisher.step(THETA + 0.1, spread(3, 6, 2), sampling_rate=0.3, pure_epsilon=2.0)
+    fisher.step(THETA + 0.1, spread(3, 6, 2))
     yield "information loss", fisher.fisher_information_loss()
     operator = batched((coordinate_losses(law, THETA, 6)[:, None] * spread(6, 9))[None])
     found = spectral_bounds(operator, generator=torch.Generator().manual_seed(0), probes=4, tolerance=0.0125)

@@ -63,7 +63,6 @@ _MOVED = {
     "decision_profile": "ringfence.accounting.decisions",
     "voter_epsilons": "ringfence.accounting.voters",
     "FisherGuarantee": "ringfence.accounting.fisher",
-    "poisson_information_factor": "ringfence.accounting.fisher",
     "reconstruction_error_bound": "ringfence.accounting.fisher",
     "PerInstanceRdp": "ringfence.accounting.per_instance",
     "PrivacyProfile": "ringfence.accounting.profile",

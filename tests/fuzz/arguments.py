@@ -29,7 +29,7 @@ from torch import nn
 import ringfence as rf
 from ringfence.accounting.decision_publication import publishable_decision_epsilon
 from ringfence.accounting.decisions import decision_profile
-from ringfence.accounting.fisher import poisson_information_factor, reconstruction_error_bound
+from ringfence.accounting.fisher import reconstruction_error_bound
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.profile import PrivacyProfile
 from ringfence.accounting.subsampling import fixed_batch_rdp, subsampled_rdp
@@ -274,7 +274,6 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
         rf.fisher_information_loss,
         {"mechanism": LAW, "theta": THETA, "jacobian": _JACOBIAN},
     ),
-    "poisson_information_factor": (poisson_information_factor, {"sampling_rate": 0.1, "pure_epsilon": 1.0}),
     "reconstruction_error_bound": (reconstruction_error_bound, {"fisher_information_loss": ROW}),
     "calibrate_sigma": (rf.calibrate_sigma, _TARGET),
     "calibrate_bound": (rf.calibrate_bound, {**_TARGET, "kind": "per_instance", "epsilon": 0.6}),
