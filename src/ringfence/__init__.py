@@ -68,7 +68,6 @@ _MOVED = {
     "PrivacyProfile": "ringfence.accounting.profile",
     "PublishableEpsilon": "ringfence.accounting.publication",
     "SubsampledRdp": "ringfence.accounting.subsampling",
-    "fixed_batch_rdp": "ringfence.accounting.subsampling",
     "subsampled_rdp": "ringfence.accounting.subsampling",
     "LossMoments": "ringfence.mechanisms.base",
     "Support": "ringfence.mechanisms.base",

@@ -32,7 +32,7 @@ from ringfence.accounting.decisions import decision_profile
 from ringfence.accounting.fisher import reconstruction_error_bound
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.profile import PrivacyProfile
-from ringfence.accounting.subsampling import fixed_batch_rdp, subsampled_rdp
+from ringfence.accounting.subsampling import subsampled_rdp
 from ringfence.accounting.voters import voter_epsilons
 from ringfence.data.projection import PublicProjection
 from ringfence.mechanisms.decision import Decision
@@ -285,7 +285,6 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
             **{"orders": [2, 8], "failure_probability": 1e-6},
         },
     ),
-    "fixed_batch_rdp": (fixed_batch_rdp, {**_LAW_AND_THETA, "sampling_rate": 0.1, "orders": [2, 8]}),
     "SampledAccountant": (
         rf.SampledAccountant,
         {"mechanism": LAW, "sensitivity": 0.1, "sampling_rate": 0.1, "orders": [2, 8]},

@@ -16,7 +16,6 @@ from hypothesis.strategies import SearchStrategy
 
 import ringfence as rf
 from ringfence.accounting.guarantee import Guarantee
-from ringfence.accounting.subsampling import fixed_batch_rdp
 from ringfence.mechanisms.decision import Decision
 from tests.fuzz import strategies as fuzz
 from tests.fuzz.contract import PARTS, ContractError, calls_well
@@ -89,7 +88,6 @@ def account_of_samples(
     law: Any, theta: Any, sensitivity: Any, rate: Any, orders: Any, failure: Any, delta: Any, batches: int
 ) -> Any:
     several = [theta] * batches if batches else theta
-    fixed_batch_rdp(law, theta, sensitivity, rate, orders)
     account = rf.SampledAccountant(law, sensitivity, rate, orders, failure)
     account.step(several)
     account.step_worst_case(theta)
