@@ -115,16 +115,17 @@ def test_everything_released_agrees_with_the_plain_account() -> None:
     assert 1 <= claim.advantage / expected.advantage < 1.02  # here only integer orders are known
 
 
-def test_what_is_released_may_change_its_shape() -> None:
-    """The law's cost for a shape is kept for the next release of that shape alone."""
-    running, wide, narrow = account(), account(), account()
+def test_settings_may_change() -> None:
+    running = account()
     running.step(BATCHES)
-    running.step(BATCHES[:, :1])
-    running.step(BATCHES)
-    wide.step(BATCHES, count=2)
-    narrow.step(BATCHES[:, :1])
-    assert sorted(running.settings.values()) == [1, 2]
-    torch.testing.assert_close(running.backward, wide.backward + narrow.backward)
+    running.step(BATCHES, sampling_rate=0.2)
+    running.step(BATCHES, sensitivity=0.025)
+    running.step(BATCHES, mechanism=rf.RectifiedGaussian(2.0, 1.0))
+    running.step(BATCHES[:1], sampling_rate=1.0, sensitivity=0.01)
+    assert running.steps == 5
+    # (0.025, sigma 1) and (0.05, sigma 2) are the same Gaussian
+    assert sorted(running.settings.values()) == [1, 1, 1, 2]
+    assert running.guarantee(1e-5).epsilon > 0
 
 
 def test_sampled_gaussians_compose() -> None:
@@ -165,6 +166,20 @@ def test_a_step_worst_case_dataset_is_never_below_one_that_was_estimated() -> No
     assert claims[0].epsilon == claims[1].epsilon
     with pytest.raises(ValueError, match="count must be at least 1, got 0"):
         unseen.step_worst_case(torch.zeros(3), count=0)
+
+
+def test_a_step_worst_case_dataset_may_have_settings_of_its_own() -> None:
+    other = {"mechanism": rf.RectifiedGaussian(2.0, 1.0), "sensitivity": 0.3, "sampling_rate": 0.2}
+    account, alone = rf.SampledAccountant(rf.Gaussian(1.0), 0.1, 0.5), rf.SampledAccountant(*other.values())
+    account.step_worst_case(torch.zeros(3), **other)
+    alone.step_worst_case(torch.zeros(3))
+    torch.testing.assert_close(account.forward, alone.forward, rtol=0, atol=0)
+    torch.testing.assert_close(account.gaussian, alone.gaussian, rtol=0, atol=0)
+    own, single = (rf.SampledAccountant(rf.Gaussian(1.0), 0.1, 0.5) for _ in range(2))
+    for settings in ({}, other, {}):  # the cost of an account's own step is kept, for its own steps alone
+        own.step_worst_case(torch.zeros(3), **settings)
+    single.step_worst_case(torch.zeros(3), count=2)
+    torch.testing.assert_close(own.forward, single.forward + alone.forward, rtol=1e-12, atol=0)
 
 
 def test_a_second_step_reads_the_tables_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -542,4 +542,4 @@ class TabulatedSums(ExampleSums):
 
 def _end(number: int) -> float:
     """The longest shift of a half octave, in units of sigma; logarithms that say which one may be rounded."""
-    return 2.0 ** (number / 2) * (1 + 1e-12)
+    return math.exp2(number / 2) * (1 + 1e-12)

@@ -315,8 +315,8 @@ class SampledAccountant(Accountant):
     Poisson samples that are drawn for the purpose at the same model parameters as the release, and never
     the released batch itself (``subsampled_rdp``). A record must enter theta with a contribution that
     depends only on the record and on earlier releases, within ``sensitivity``: a number for the largest move
-    of each coordinate, or a ``Sensitivity``. Where mechanism, sensitivity or sampling rate change, begin
-    another account: privacy losses add up.
+    of each coordinate, or a ``Sensitivity``. Mechanism, sensitivity and sampling rate may differ from step
+    to step.
 
     Guarantee: for each order there is one running sum per direction. Each is an upper bound except with
     probability ``spent``, to which every step adds ``failure_probability``, and is never above the sum of
@@ -361,29 +361,46 @@ class SampledAccountant(Accountant):
         super().__init__(checked_integer_orders(orders))
         self.settings: dict[tuple[float, Rate], int] = {}  # (shift / sigma, sampling rate): releases
         self._tables = DivergenceTables(knots(self._orders))
-        self._last: SampledDivergence | None = None
+        self._own: SampledDivergence | None = None  # the last release with the account's own settings
 
-    def step(self, batches: Tensor | Iterable[Real], *, count: int = 1) -> None:
-        """Adds ``count`` releases: samples of the same dataset at the same model parameters.
+    def step(
+        self,
+        batches: Tensor | Iterable[Real],
+        *,
+        mechanism: Mechanism | None = None,
+        sensitivity: Real | Sensitivity | None = None,
+        sampling_rate: float | None = None,
+        count: int = 1,
+    ) -> None:
+        """Adds ``count`` releases, with the account's own settings unless others are given.
 
-        The average over batches is the same number for all of them, which is estimated once.
+        They are ``count`` samples of the same dataset at the same model parameters: the average over batches
+        is the same number, which is estimated once.
         """
         count = checks.count("count", count, at_least=1)
         if self.cut:
             raise ValueError("batches must not be given where samples are cut: use step_worst_case")
         thetas = _Batches(batches)
-        release = self._release(thetas.first)
+        release = self._release(thetas.first, mechanism, sensitivity, sampling_rate)
         rdp = release.average(thetas, self.failure_probability)
         self._add(release, rdp.forward, rdp.backward, count)
         self.spent += rdp.failure_probability
 
-    def step_worst_case(self, theta: Real, *, count: int = 1) -> None:
+    def step_worst_case(
+        self,
+        theta: Real,
+        *,
+        mechanism: Mechanism | None = None,
+        sensitivity: Real | Sensitivity | None = None,
+        sampling_rate: float | None = None,
+        count: int = 1,
+    ) -> None:
         """Adds ``count`` releases, charged with what holds for every dataset: nothing is estimated.
 
         Of ``theta`` only the shape counts.
         """
         count = checks.count("count", count, at_least=1)
-        release = self._release(checks.tensor("theta", theta))
+        release = self._release(checks.tensor("theta", theta), mechanism, sensitivity, sampling_rate)
         forward, backward = release.divergence(release.ceilings)
         self._add(release, forward, backward, count)
 
@@ -398,12 +415,27 @@ class SampledAccountant(Accountant):
         else:
             self.step(batches)
 
-    def _release(self, theta: Tensor) -> SampledDivergence:
-        """What one release of a theta of this shape costs; that of the last shape is kept."""
-        if self._last is None or self._last.shape != theta.shape:
-            own = (self.sensitivity, self.sampling_rate, self._orders, self._tables, self.cut)
-            self._last = SampledDivergence(self.mechanism, theta, *own)
-        return self._last
+    def _release(
+        self,
+        theta: Tensor,
+        mechanism: Mechanism | None,
+        sensitivity: Real | Sensitivity | None,
+        sampling_rate: float | None,
+    ) -> SampledDivergence:
+        own = mechanism is None and sensitivity is None and sampling_rate is None
+        if own and self._own is not None and self._own.shape == theta.shape:
+            return self._own
+        release = SampledDivergence(
+            self.mechanism if mechanism is None else mechanism,
+            theta,
+            self.sensitivity if sensitivity is None else sensitivity,
+            self.sampling_rate if sampling_rate is None else sampling_rate,
+            self._orders,
+            self._tables,
+            self.cut,
+        )
+        self._own = release if own else self._own
+        return release
 
     def _add(self, release: SampledDivergence, forward: Tensor, backward: Tensor, count: int) -> None:
         self.forward = self.forward + count * forward
@@ -411,7 +443,7 @@ class SampledAccountant(Accountant):
         self.gaussian = self.gaussian + count * release.divergence(release.gaussian)
         ceiling = release.divergence(release.ceilings.amax(dim=0))
         self.data_independent = self.data_independent + count * ceiling
-        rate = self.sampling_rate
+        rate = release.sampling_rate
         setting = (release.mu, (rate, self.cut) if self.cut else rate)
         self.settings[setting] = self.settings.get(setting, 0) + count
         self.steps += count
