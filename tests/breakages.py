@@ -420,7 +420,10 @@ hockey sticks composed in one direction only
 - max(direction(epsilon) for direction in directions)
 + directions[0](epsilon)
 
-@ src/ringfence/accounting/publication.py: accounting/publication accounting/decision_publication
+@ src/ringfence/accounting/publication.py: accounting/publication
+a published table counts its first cells
+- worst.reshape(-1).topk(own.at_most)[0]
++ worst.reshape(-1)[: own.at_most]
 too little noise in a published number
 - change / math.sqrt(2 * zcdp)
 + change / (2 * math.sqrt(zcdp))
@@ -436,6 +439,11 @@ noise of a published number from torch's generator
 a published number beyond the end of its grid
 - _LEAST_DEVIATION = 2.0**-40
 + _LEAST_DEVIATION = 2.0**-60
+@ src/ringfence/accounting/publication.py: accounting/privacy_loss
+a published number that pays for one draw
+- loss.drawn_securely(count + 1)
++ loss.drawn_securely(1)
+
 @ src/ringfence/accounting/decision_publication.py: accounting/decision_publication
 the neighbour's end of a published pair left out
 - own * (voters + 1)
@@ -504,6 +512,24 @@ a length is put where it costs least
 a length that binds is dropped
 - if longest <= self.norm:
 + if longest >= self.norm:
+
+@ src/ringfence/accounting/steepness.py: accounting/steepness
+the slope between nodes taken for the largest
+- (steepest + 1.5 * bend * widest * highest)
++ steepest
+the rounding of theta far from 0 free of charge
+- _LOCATION = 2.0**-51
++ _LOCATION = 0.0
+@ src/ringfence/accounting/steepness.py: accounting/publication accounting/steepness
+slopes sought around the support of a narrow law only
+- reach = _REACH * unit +
++ reach = _REACH * float(mechanism.sigma) +
+slopes sought to alpha c, not to twice that
+- 2 * alpha * move
++ alpha * move
+a support too wide for nodes taken to be flat
+- not dense or zones[0][1]
++ zones[0][1]
 
 @ src/ringfence/accounting/subsampling.py: accounting/fixed_batch
 sampling: a third moment that only full moves have

@@ -94,6 +94,10 @@ def numbers_of_a_law(law: rf.Mechanism) -> Iterator[tuple[str, Any]]:
     sampled = rf.SampledAccountant(law, 0.05, 0.2)
     sampled.step(spread(20, 6), count=5)
     yield "sampled", claims(sampled.guarantee(DELTA))
+    with seeded_releases():
+        chosen = {"delta": DELTA, "publishing_zcdp": 1e-4, "failure_probability": 1e-3}
+        numbers = [rf.publishable_epsilon(law, spread(200), move, **chosen) for move in (1e-3, 0.1)]
+    yield "published", [[one.ex_post_epsilon, one.epsilon, one.order] for one in numbers]
 
 
 def numbers_of_training() -> Iterator[tuple[str, Any]]:

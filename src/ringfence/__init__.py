@@ -21,6 +21,7 @@ if _typing.TYPE_CHECKING:
     from ringfence.accounting.per_instance import per_instance_rdp as per_instance_rdp
     from ringfence.accounting.privacy_loss import PrivacyLoss as PrivacyLoss
     from ringfence.accounting.profile import privacy_profile as privacy_profile
+    from ringfence.accounting.publication import publishable_epsilon as publishable_epsilon
     from ringfence.accounting.sensitivity import Sensitivity as Sensitivity
     from ringfence.accounting.subsampling import SampledAccountant as SampledAccountant
     from ringfence.auditing.function import audit as audit

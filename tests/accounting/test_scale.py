@@ -14,7 +14,7 @@ from experiments.grid_accounts import GridAccountant, GridTable
 from ringfence.accounting.subsampling import SampledDivergence, checked_integer_orders, subsampled_rdp
 from tests.accounting.drawing import draw
 from tests.mechanisms.cases import CASES, Case
-from tests.tensors import float64
+from tests.tensors import float64, seeded_releases
 
 every_case = pytest.mark.parametrize(
     "case", [case for case in CASES if case.unit != 1], ids=lambda case: case.name
@@ -58,6 +58,13 @@ def profile(law: rf.Mechanism, unit: float) -> object:
     return curves
 
 
+def published(law: rf.Mechanism, unit: float) -> object:
+    thetas = [FAR * unit, 2 * FAR * unit]
+    given = {"delta": 1e-5, "publishing_zcdp": 1e-3, "failure_probability": 1e-3}
+    with seeded_releases():
+        return rf.publishable_epsilon(law, thetas, 0.01 * unit, **given)
+
+
 def sampled(law: rf.Mechanism, unit: float) -> object:
     batches = torch.stack((FAR, FAR + 0.1, FAR - 0.1)) * unit
     rdp = subsampled_rdp(law, batches, 0.1 * unit, 0.2, SAMPLED, failure_probability=1e-3)
@@ -75,7 +82,7 @@ def information(law: rf.Mechanism, unit: float) -> object:
 
 @pytest.mark.parametrize("case", CASES[:3], ids=lambda case: case.name)
 @pytest.mark.parametrize(
-    "numbers", [few, many, examples, grid, profile, sampled, information], ids=lambda f: f.__name__
+    "numbers", [few, many, examples, grid, profile, published, sampled, information], ids=lambda f: f.__name__
 )
 def test_a_unit_that_is_a_power_of_two(case: Case, numbers: Callable[[rf.Mechanism, float], object]) -> None:
     here, there = (numbers(case.make(0.5 * unit, -unit, 1.5 * unit), unit) for unit in (1.0, 8.0))

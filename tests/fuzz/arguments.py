@@ -313,6 +313,13 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
             **{"at_most": 1, "publishing_zcdp": 0.1},
         },
     ),
+    "publishable_epsilon": (
+        rf.publishable_epsilon,
+        {
+            **{"mechanism": LAW, "thetas": [THETA], "sensitivity": 0.1, "delta": 1e-5},
+            **{"publishing_zcdp": 0.1, "failure_probability": 1e-3},
+        },
+    ),
     "PublicProjection": (
         _then(PublicProjection, lambda made: made(X)),
         {"mean": np.zeros(2), "components": np.eye(2)},
@@ -395,7 +402,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
     "Pate.guarantee": (_of(_labelled, rf.Pate.guarantee), {"delta": 1e-5}),
 }
 # These take up to a second for every call: the long run has them.
-SLOW = {"tune", "calibrate_bound", "calibrate_steps", "privacy_profile"}
+SLOW = {"tune", "calibrate_bound", "calibrate_steps", "publishable_epsilon", "privacy_profile"}
 
 
 class HangError(Exception):

@@ -1,20 +1,30 @@
-"""Numbers of an account that may be published: noise is added to them, and the release is paid for.
+"""A per-instance epsilon that may be published: noise is added to it, and the release is paid for.
 
-What is released is the share that a Rényi sum has of the largest that it can be, at one order that is fixed
-without the data. One record changes the share by little, so that little noise hides the record. A margin for
-the noise makes the published number an upper bound, and the cost of publishing is added to the claim.
+What is released is the share that the Rényi sum of theta has of the largest sum of any theta, at one order
+that is fixed without the data. One record changes the share by little (``steepness``), so that little noise
+hides the record. A margin for the noise makes the published number an upper bound, and the cost of publishing
+is added to the claim.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
+from ringfence import checks
+from ringfence.accounting.conversion import best_zcdp_order
+from ringfence.accounting.divergence_sums import both_directions
 from ringfence.accounting.guarantee import ADDED_OR_REMOVED
+from ringfence.accounting.per_instance import ceilings
 from ringfence.accounting.privacy_loss import PrivacyLoss
+from ringfence.accounting.sensitivity import Sensitivity
+from ringfence.accounting.steepness import largest_share
+from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.mechanisms.secure import SecureRelease
-from ringfence.numerics.rounding import rounded_up
+from ringfence.numerics.rounding import ROUNDING, UNDERFLOW, rounded_up
 
 # The public grid reaches at least 2^40 deviations from 0, so that a share of 1 lies on it.
 _LEAST_DEVIATION = 2.0**-40
@@ -57,6 +67,85 @@ class PublishableEpsilon:
         )
 
 
+def publishable_epsilon(
+    mechanism: Mechanism,
+    thetas: Tensor | Sequence[Tensor],
+    sensitivity: float | Sensitivity,
+    *,
+    delta: float,
+    publishing_zcdp: float,
+    failure_probability: float,
+    order: float | None = None,
+) -> PublishableEpsilon:
+    """The per-instance epsilon of releases of ``thetas`` (one tensor, or one per step), safe to publish.
+
+    The order alpha is fixed without looking at the data. What is released is the share
+
+        sum of D_alpha over coordinates and steps / largest sum that any theta can have,
+
+    plus Gaussian noise, where D is the worst over both signs and directions. When a record comes or goes
+    every coordinate of every step moves by at most ``sensitivity``, and the share by at most
+    ``largest_share``. Where a ``Sensitivity`` says that a record moves ``at_most`` m coordinates, the sum is
+    that of the m largest D of each step: m of the terms change, and the sum by no more than they do. Noise
+    for such a change costs ``publishing_zcdp``. A margin that the noise exceeds
+    with probability ``failure_probability`` makes the result an upper bound. The noise is fresh, exact and
+    on a public grid (``Mechanism.release``): there is no seed, and a second call is a second release that
+    has to be paid for.
+
+    Guarantee: publishing is ``publishing_zcdp``-zCDP whatever theta (proved in docs/guarantees.md).
+    The parameters of the mechanism and the sensitivity must be single numbers, and a ``norm`` that bounds
+    moves beyond ``each`` and ``at_most`` is refused: how fast its sum changes with theta is not known.
+
+    >>> from ringfence.mechanisms.rectified import RectifiedGaussian
+    >>> law, thetas = RectifiedGaussian(1.0, bound=1.0), [torch.full((10_240,), 2.5)] * 10
+    >>> number = publishable_epsilon(law, thetas, 1e-3, delta=1e-5, publishing_zcdp=1e-4,
+    ...     failure_probability=1e-3)
+    >>> 0.6 < number.per_instance_epsilon < 1.1, round(number.epsilon, 2)
+    (True, 1.22)
+    """
+    delta = checks.probability("delta", delta)
+    failure_probability = checks.probability("failure_probability", failure_probability)
+    publishing_zcdp = checks.number("publishing_zcdp", publishing_zcdp, checks.positive)
+    given = list(thetas) if isinstance(thetas, list | tuple) else [thetas]
+    if not given:
+        raise ValueError("thetas must hold at least one step, got none")
+    steps = [checks.finite("thetas", theta).double() for theta in given]
+    size = Sensitivity.of(sensitivity)
+    move = size.farthest.double()
+    if move.numel() != 1 or any(
+        value.numel() != 1 for value in checked_mechanism(mechanism).parameters().values()
+    ):
+        raise ValueError("mechanism and sensitivity must be single numbers to publish from them")
+    sizes = [size.binding(theta.shape) for theta in steps]
+    if any(own.norm is not None for own in sizes):
+        raise ValueError(
+            f"sensitivity must not be bounded by norm to publish from it, got {size!r}: give each, and "
+            "at_most where few coordinates move, or publish claim.epsilon, which holds for a norm"
+        )
+
+    both = [ceilings(mechanism, theta, own) for theta, own in zip(steps, sizes, strict=True)]
+    gaussian, bounded = (sum(ends[i] for ends in both) for i in (0, 1))
+    alpha = best_zcdp_order(bounded, delta) if order is None else checks.number("order", order, checks.order)
+    largest = alpha * bounded
+    count = sum(theta.numel() for theta in steps)
+    realised = 0.0
+    for theta, own in zip(steps, sizes, strict=True):
+        worst = _worst(mechanism, theta, move, alpha)
+        realised += float((worst if own.at_most is None else worst.reshape(-1).topk(own.at_most)[0]).sum())
+    share, change = 0.0, 0.0
+    if largest > 0:
+        share = min(1.0, (realised * (1 + ROUNDING) + count * UNDERFLOW) / largest)
+        # with the record and without it the share may be computed a little off
+        computed = 2 * (ROUNDING + count * UNDERFLOW / largest)
+        change = min(1.0, largest_share(mechanism, float(move), alpha) + computed)
+    bound = upper_bound(noise_for(change, publishing_zcdp), share, failure_probability)
+    sums = torch.tensor([alpha * bounded * min(1.0, max(0.0, bound))], dtype=torch.float64)
+    loss = PrivacyLoss.of_zcdp(
+        gaussian, bounded, orders=[alpha], forward=sums, backward=sums, steps=len(steps)
+    )
+    return published(loss.drawn_securely(count + 1), delta, failure_probability, publishing_zcdp)
+
+
 def published(
     loss: PrivacyLoss, delta: float, failure_probability: float, publishing_zcdp: float
 ) -> PublishableEpsilon:
@@ -97,3 +186,9 @@ def upper_bound(noise: SecureRelease, value: float, failure_probability: float) 
     quantile = -float(torch.special.ndtri(torch.tensor(chance, dtype=torch.float64)))
     margin = float(noise.law.sigma) * (quantile + _HALF_STEP)
     return float(noise.draw(value)) + margin
+
+
+def _worst(mechanism: Mechanism, theta: Tensor, move: Tensor, alpha: float) -> Tensor:
+    """The largest divergence over both signs and both directions, for each coordinate."""
+    order = torch.tensor([alpha], dtype=torch.float64)
+    return both_directions(mechanism, theta, move, order).amax(dim=(0, 1))
