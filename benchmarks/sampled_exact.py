@@ -5,7 +5,8 @@
 A dataset of at most five records is a mixture over at most 32 batches, so that the cost of adding or
 removing a record is one integral. It is evaluated by definition (densities and atoms in numpy, no closed
 form and no line of the package) and compared with two bounds: of a batch that is known
-(``fixed_batch_rdp``), and the average of those over all batches, which ``subsampled_rdp`` estimates.
+(``SampledDivergence.log_excess``), and the average of those over all batches, which ``subsampled_rdp``
+estimates.
 """
 
 import argparse

@@ -228,20 +228,20 @@ no more bend at orders below two
 theta + shift rounded far from 0
 - mechanism, theta = recentre(mechanism, theta)  # because theta + s is rounded
 a table of theta that float64 holds coarsely
-- _FARTHEST = 1e6  #
-+ _FARTHEST = 1e300  #
+- FARTHEST = 1e6  #
++ FARTHEST = 1e300  #
 
 @ src/ringfence/accounting/equivalent_information.py: accounting/equivalent_information accounting/sensitivity
 equivalent information: the backward direction is the forward one
-- law.renyi_curve(theta + moves, -moves, orders)
-+ law.renyi_curve(theta, moves, orders)
-equivalent information: moves of one sign
-- torch.cat((self.farthest, -self.farthest))
-+ torch.cat((self.farthest, self.farthest))
+- pushes(theta, move)[backward]
++ pushes(theta, move)[False]
 @ src/ringfence/accounting/equivalent_information.py: accounting/equivalent_information
-equivalent information: no stretch is looked into
-- bounds = self._raised(bounds, places[~open_], above[:, ~open_])
-+ bounds = bounds.clone()
+equivalent information: only the longest moves
+- result[:, chosen] = torch.maximum(result[:, chosen], more)
++ result[:, chosen] = result[:, chosen].clone()
+equivalent information: nothing between two moves
+- bounds = (_between(*ends, halves, ratio, backward).amax(dim=0) for ends in pairwise(at))
++ bounds = (torch.maximum(*ends).amax(dim=0) for ends in pairwise(at))
 
 @ src/ringfence/accounting/examples.py: accounting/examples
 an example removed as if it were added
@@ -253,9 +253,12 @@ polynomials through the information instead of above it
 polynomials used beyond their reach
 - torch.where(within, result, torch.inf)
 + result
-no margin between the shifts of a table
-- _MARGINS = (0.02, 0.05)
-+ _MARGINS = (0.0, 0.0)
+every shift of an example charged as its largest ones
+- last = max(int(number) - _APART, self._smallest)
++ last = int(number)
+small shifts of an example charged as the next larger ones alone
+- self._charges(last, and_below=True)
++ self._charges(last)
 
 @ src/ringfence/accounting/examples.py: accounting/examples accounting/contract
 examples' running sums in float32
@@ -270,9 +273,6 @@ an example's own epsilon above what is promised to everybody
 eta squared for eta
 - torch.minimum(raised, ceiling).sqrt().reshape(-1) * UP
 + torch.minimum(raised, ceiling).reshape(-1) * UP
-information of a sample as if batches were known to hide everything
-- sampling_rate * share * UP
-+ sampling_rate * sampling_rate * UP
 only the last release in the Gram matrix
 - self._gram = gram if self._gram is None else self._gram.plus(gram)
 + self._gram = gram

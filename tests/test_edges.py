@@ -8,7 +8,6 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting import examples as example_accounts
-from ringfence.accounting.fisher import poisson_information_factor
 from ringfence.accounting.subsampling import checked_integer_orders
 from ringfence.mechanisms.secure import SecureRelease
 from ringfence.numerics.operators import BatchedOperator
@@ -50,7 +49,7 @@ LIMITS: dict[str, tuple[Callable[[float], object], float, float]] = {
     "farthest bound": (lambda x: secure(2.0**-20, bound=x), math.nextafter(2.0**31, 0.0), INFINITY),
     "largest sigma of a secure release": (lambda x: SecureRelease(rf.Gaussian(x)), 1e290, INFINITY),
     "smallest order": (lambda x: rf.per_instance_rdp(GAUSSIAN, 0.0, 1.0, [x]), math.nextafter(1.0, 2.0), 0.0),
-    "sampling rate": (lambda x: poisson_information_factor(x, 1.0), 1.0, INFINITY),
+    "sampling rate": (lambda x: rf.SampledAccountant(GAUSSIAN, 1.0, x), 1.0, INFINITY),
     "smallest sensitivity": (lambda x: rf.per_instance_rdp(GAUSSIAN, 0.0, x), 0.0, -INFINITY),
     "smallest sigma": (rf.Gaussian, math.ulp(0.0), 0.0),
     "largest delta": (lambda x: rf.PerInstanceAccountant(GAUSSIAN, 1.0).guarantee(x), 1 - 2.0**-53, INFINITY),

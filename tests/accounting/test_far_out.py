@@ -15,7 +15,7 @@ from torch import Tensor
 import ringfence as rf
 from experiments.grid_accounts import GridAccountant, GridTable, block_sums
 from ringfence.accounting.divergence_sums import DivergenceTable, Setting, exact_sums, recentre
-from ringfence.accounting.subsampling import fixed_batch_rdp
+from tests.accounting.fixed_batch import fixed_batch_rdp
 from tests.tensors import float64
 
 SIGMA, MOVE = 0.7, 0.2

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from mpmath import mp, mpf
+from mpmath import mpf
 from torch import Tensor
 
 import ringfence as rf
@@ -14,11 +14,9 @@ from ringfence.accounting.fisher import (
     FisherAccountant,
     checked_jacobian,
     fisher_information_loss,
-    poisson_information_factor,
     reconstruction_error_bound,
 )
 from ringfence.numerics.singular_values import squared_frobenius
-from tests import oracle
 from tests.accounting.drawing import draw
 from tests.accounting.matrices import BAD_JACOBIANS, exact, holds
 from tests.mechanisms.cases import Case, every_case
@@ -136,72 +134,6 @@ def test_reconstruction_error_is_rounded_down_and_refuses() -> None:
             reconstruction_error_bound(bad)
 
 
-# ------------------------------------------------------------------ Poisson sampling
-
-MIXTURES = [
-    # family, theta without the record, its contribution, pure epsilon by the rule of the docstring
-    (oracle.truncated(1.0, -1.0, 1.0), rf.TruncatedGaussian(1.0, 1.0), (-1.0, 1.0)),
-    (oracle.truncated(0.5, -1.0, 2.0), rf.TruncatedGaussian(0.5, (-1.0, 2.0)), (-1.0, 2.0)),
-    (oracle.rectified(1.0, -1.0, 1.0), rf.RectifiedGaussian(1.0, 1.0), (-1.0, 1.0)),
-    (oracle.sign(1.0), rf.StochasticSign(1.0), (-1.0, 1.0)),
-    (oracle.quantized(1.0, -1.0, 1.0, 5), rf.QuantizedGaussian(1.0, 1.0, levels=5), (-1.0, 1.0)),
-]
-
-
-def mixture(family: oracle.Family, rate: float, without: float) -> oracle.Family:
-    """The release when the record enters with probability ``rate``, as a function of theta with it."""
-    q, absent = mpf(rate), family(without)
-
-    def law(theta: oracle.Number) -> oracle.Law:
-        present = family(theta)
-        atoms = {x: (1 - q) * absent.atoms[x] + q * mass for x, mass in present.atoms.items()}
-        if present.density is None:
-            return oracle.Law(atoms)
-        return oracle.Law(
-            atoms,
-            lambda x: (1 - q) * absent.density(x) + q * present.density(x),
-            present.low,
-            present.high,
-            present.scale,
-        )
-
-    return law
-
-
-@pytest.mark.parametrize("index", range(len(MIXTURES)))
-@pytest.mark.parametrize(("without", "shift"), [(0.3, 0.5), (-0.4, 1.5), (0.9, -0.7)])
-def test_poisson_factor_holds_for_the_mixture(index: int, without: float, shift: float) -> None:
-    family, law, ends = MIXTURES[index]
-    present = without + shift
-    epsilon = max(float(law.log_prob(end, present) - law.log_prob(end, without)) for end in ends)
-    whole = oracle.fisher(family, present)
-    for rate in (0.02, 0.4):
-        sampled = oracle.fisher(mixture(family, rate, without), present)
-        factor = poisson_information_factor(rate, epsilon)
-        assert sampled <= factor * whole
-        assert factor < poisson_information_factor(rate, math.inf)
-        # below its premise the factor would be wrong somewhere: it is not slack by orders
-        assert sampled > 0.1 * factor * whole
-
-
-def test_a_gaussian_has_no_finite_epsilon_and_the_factor_fails_for_one() -> None:
-    """Why ``pure_epsilon`` must hold almost surely: a far record is as good as revealed."""
-    family, rate = oracle.gaussian(1.0), 0.1
-    with mp.workdps(15):  # a percent is enough
-        sampled = oracle.fisher(mixture(family, rate, 0.0), 8.0)
-    assert poisson_information_factor(rate, 1.0) < 0.3 * sampled
-    assert 0.99 * rate < sampled <= poisson_information_factor(rate, math.inf)
-
-
-def test_the_factor_between_its_ends() -> None:
-    assert poisson_information_factor(1.0, 0.0) == 1
-    values = [poisson_information_factor(0.2, epsilon) for epsilon in (0.0, 0.5, 2.0, 50.0, math.inf)]
-    assert values == sorted(values)
-    assert values[0] == pytest.approx(0.04, rel=1e-14, abs=0)
-    assert values[-1] == pytest.approx(0.2, rel=1e-14, abs=0)
-    assert mpf(values[0]) >= mpf(0.2) ** 2  # rounded up
-
-
 @pytest.mark.parametrize("sigma", [1e-200, 1e200])
 def test_a_sigma_whose_square_floats_do_not_hold_is_refused(sigma: float) -> None:
     """The information of 1e200 was 0, and so was the loss; that of 1e-200 gave NaN."""
@@ -301,25 +233,6 @@ def test_a_state_of_an_earlier_version_is_read_where_it_holds_the_sums(steps: in
     if steps:
         with pytest.raises((ValueError, TypeError), match="gram must"):
             FisherAccountant.from_state_dict({**old, "gram": None})
-
-
-def test_sampled_steps_need_their_premise() -> None:
-    law, theta, jacobian = rf.TruncatedGaussian(1.0, 1.0), draw(5), draw(5, 2, seed=1)
-    account = FisherAccountant(law)
-    for options, message in (
-        ({"sampling_rate": 0.1}, r"pure_epsilon must be given when sampling_rate is 0\.1"),
-        ({"sampling_rate": 0.0, "pure_epsilon": 1.0}, "sampling_rate must"),
-        ({"sampling_rate": 1.1, "pure_epsilon": 1.0}, "sampling_rate must"),
-        ({"sampling_rate": math.nan, "pure_epsilon": 1.0}, "sampling_rate must"),
-        ({"sampling_rate": 0.1, "pure_epsilon": -0.1}, "pure_epsilon must"),
-        ({"sampling_rate": 0.1, "pure_epsilon": math.nan}, "pure_epsilon must"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            account.step(theta, jacobian, **options)
-    assert account.steps == 0
-    account.step(theta, jacobian, sampling_rate=0.1, pure_epsilon=0.7)
-    one = float(fisher_information_loss(law, theta, jacobian))
-    assert holds(account.fisher_information_loss(), one * math.sqrt(poisson_information_factor(0.1, 0.7)))
 
 
 def test_the_statement_says_what_is_proved_and_what_is_not() -> None:

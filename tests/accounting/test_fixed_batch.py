@@ -11,13 +11,9 @@ from scipy.special import ndtr
 
 import ringfence as rf
 from ringfence.accounting.per_instance import per_instance_rdp
-from ringfence.accounting.subsampling import (
-    SAMPLED_ORDERS,
-    SampledDivergence,
-    checked_integer_orders,
-    fixed_batch_rdp,
-)
+from ringfence.accounting.subsampling import SAMPLED_ORDERS, SampledDivergence, checked_integer_orders
 from tests import oracle
+from tests.accounting.fixed_batch import fixed_batch_rdp
 
 ORDERS = [2, 4, 16]
 LOOSE = {1e-3: 1.004, 0.1: 1.8, 1.0: 2.3}  # how far above the exact cost the forward direction may be
@@ -165,18 +161,6 @@ def test_everything_released_is_per_instance_accounting() -> None:
         (removed.backward, plain.forward),
     ):
         torch.testing.assert_close(result, expected, rtol=1e-10, atol=0)
-
-
-def test_refusals_name_the_argument() -> None:
-    law = LAWS["sign"][0]
-    with pytest.raises(ValueError, match=r"record must be one of .*, got 'swapped'"):
-        fixed_batch_rdp(law, 0.0, 1.0, 0.5, record="swapped")
-    with pytest.raises(
-        ValueError, match=r"orders must be integers >= 2 for sampling, got 2.5 at index \[1\]"
-    ):
-        fixed_batch_rdp(law, 0.0, 1.0, 0.5, [2, 2.5])
-    with pytest.raises(ValueError, match="theta must not be NaN"):
-        fixed_batch_rdp(law, float("nan"), 1.0, 0.5)
 
 
 def test_the_smaller_sign_rounds_down() -> None:

@@ -12,7 +12,6 @@ from ringfence.accounting import fisher
 from ringfence.accounting.conversion import gaussian_delta
 from ringfence.accounting.divergence_sums import Setting
 from ringfence.accounting.examples import EvaluatedSums
-from ringfence.accounting.fisher import poisson_information_factor
 from ringfence.accounting.poisson_mixture import PoissonMixture
 from ringfence.accounting.subsampling import SampledDivergence, checked_integer_orders
 from ringfence.mechanisms.secure import SecureRelease
@@ -67,7 +66,6 @@ MARGINS: dict[str, tuple[Callable[[], float], float, float]] = {
         2 / math.pi,
         1e-12 + 2 * 2.0**-50,
     ),
-    "a factor of sampling": (lambda: poisson_information_factor(0.5, 0.0), 0.25, 2.0**-50),
     "a paged sum": (
         lambda: float(block_sums(GridTable(TWO), [Setting.of(GAUSSIAN, 0.5)], torch.zeros(1, 4))[0, 0]),
         1 / (1 - 4 / 6 / 128**2),

@@ -76,7 +76,7 @@ def sampled(law: rf.Mechanism, unit: float) -> object:
 def information(law: rf.Mechanism, unit: float) -> object:
     loss = rf.fisher_information_loss(law, FAR * unit, draw(12, 3) * unit)
     account = rf.FisherAccountant(law)
-    account.step(FAR * unit, draw(12, 3) * unit, sampling_rate=0.5, pure_epsilon=1.0)
+    account.step(FAR * unit, draw(12, 3) * unit)
     return [float(loss), float(account.fisher_information_loss())]
 
 

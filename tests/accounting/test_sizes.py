@@ -11,7 +11,7 @@ from torch import Tensor
 
 import ringfence as rf
 from experiments import grid_accounts
-from ringfence.accounting import divergence_sums, equivalent_information, examples, per_instance
+from ringfence.accounting import divergence_sums, examples, per_instance
 from ringfence.accounting.divergence_sums import Setting, exact_sums
 from ringfence.mechanisms import pieces
 from ringfence.numerics import normal, singular_values
@@ -85,14 +85,11 @@ CASES: list[tuple[ModuleType, str, Callable[[], Tensor]]] = [
     (grid_accounts, "_READ_TOGETHER", paged),
     (grid_accounts, "_KEPT", paged),
     (divergence_sums, "_KEPT", by_settings),
-    (equivalent_information, "_TOGETHER", by_norms),
     (examples, "_EXACT_BLOCK", examples_evaluated),
     (examples, "_BLOCK", single_examples),
     (examples, "_BLOCK", examples_of_a_family),
     (examples, "_BLOCK_ELSEWHERE", single_examples),
     (examples, "_ANCHORS_AT_ONCE", examples_of_a_family),
-    (examples, "_PAGE", single_examples),
-    (examples, "_READ_TOGETHER", single_examples),
     (normal, "_SHORT", evaluated),
     (pieces, "_SHORT", evaluated),
     (singular_values, "_NUMBERS", norms),

@@ -12,13 +12,9 @@ from scipy.special import ndtr
 import ringfence as rf
 from benchmarks.sampled_exact import Setting, ratios, whole_dataset
 from ringfence.accounting import subsampling
-from ringfence.accounting.subsampling import (
-    SampledDivergence,
-    checked_integer_orders,
-    fixed_batch_rdp,
-    subsampled_rdp,
-)
+from ringfence.accounting.subsampling import SampledDivergence, checked_integer_orders, subsampled_rdp
 from ringfence.numerics.confidence import upper_confidence_bound
+from tests.accounting.fixed_batch import fixed_batch_rdp
 from tests.accounting.test_fixed_batch import rectified_masses, truncated_masses
 
 ORDERS = [2, 4, 6]

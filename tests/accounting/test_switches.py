@@ -9,8 +9,9 @@ import torch
 import ringfence as rf
 from ringfence.accounting import divergence_sums, examples, per_instance
 from ringfence.accounting.divergence_sums import DivergenceTable, Setting, split_by_setting
-from ringfence.accounting.subsampling import fixed_batch_rdp, subsampled_rdp
+from ringfence.accounting.subsampling import subsampled_rdp
 from ringfence.numerics.operators import BatchedOperator, spectral_bounds
+from tests.accounting.fixed_batch import fixed_batch_rdp
 from tests.tensors import float64
 
 LAW = rf.StochasticSign(1.0)
@@ -72,9 +73,8 @@ def test_settings_that_get_a_table_each() -> None:
         theta = torch.zeros(count, dtype=torch.float64)
         parts = split_by_setting(settings(count), theta, float64(0.1), per_instance._SETTINGS)
         assert len(list(parts or ())) == tables
-        kept: dict[Setting, examples.ShiftTable] = {}
-        examples.TabulatedSums(settings(count), theta, TWO, kept)
-        assert len(kept) == tables
+        release = examples.TabulatedSums(settings(count), theta, TWO, examples.informations(TWO))
+        assert len(release._parts) == tables
 
 
 def test_one_matrix_without_a_bound_is_refused_beside_one_that_is_zero() -> None:

@@ -29,10 +29,10 @@ from torch import nn
 import ringfence as rf
 from ringfence.accounting.decision_publication import publishable_decision_epsilon
 from ringfence.accounting.decisions import decision_profile
-from ringfence.accounting.fisher import poisson_information_factor, reconstruction_error_bound
+from ringfence.accounting.fisher import reconstruction_error_bound
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.profile import PrivacyProfile
-from ringfence.accounting.subsampling import fixed_batch_rdp, subsampled_rdp
+from ringfence.accounting.subsampling import subsampled_rdp
 from ringfence.accounting.voters import voter_epsilons
 from ringfence.mechanisms.decision import Decision
 from ringfence.mechanisms.secure import SecureRelease
@@ -269,7 +269,6 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
         rf.fisher_information_loss,
         {"mechanism": LAW, "theta": THETA, "jacobian": _JACOBIAN},
     ),
-    "poisson_information_factor": (poisson_information_factor, {"sampling_rate": 0.1, "pure_epsilon": 1.0}),
     "reconstruction_error_bound": (reconstruction_error_bound, {"fisher_information_loss": ROW}),
     "calibrate_sigma": (rf.calibrate_sigma, _TARGET),
     "calibrate_bound": (rf.calibrate_bound, {**_TARGET, "kind": "per_instance", "epsilon": 0.6}),
@@ -281,7 +280,6 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
             **{"orders": [2, 8], "failure_probability": 1e-6},
         },
     ),
-    "fixed_batch_rdp": (fixed_batch_rdp, {**_LAW_AND_THETA, "sampling_rate": 0.1, "orders": [2, 8]}),
     "SampledAccountant": (
         rf.SampledAccountant,
         {"mechanism": LAW, "sensitivity": 0.1, "sampling_rate": 0.1, "orders": [2, 8]},

@@ -16,7 +16,6 @@ from hypothesis.strategies import SearchStrategy
 
 import ringfence as rf
 from ringfence.accounting.guarantee import Guarantee
-from ringfence.accounting.subsampling import fixed_batch_rdp
 from ringfence.mechanisms.decision import Decision
 from tests.fuzz import strategies as fuzz
 from tests.fuzz.contract import PARTS, ContractError, calls_well
@@ -89,7 +88,6 @@ def account_of_samples(
     law: Any, theta: Any, sensitivity: Any, rate: Any, orders: Any, failure: Any, delta: Any, batches: int
 ) -> Any:
     several = [theta] * batches if batches else theta
-    fixed_batch_rdp(law, theta, sensitivity, rate, orders)
     account = rf.SampledAccountant(law, sensitivity, rate, orders, failure)
     account.step(several)
     account.step_worst_case(theta)
@@ -105,10 +103,10 @@ def account_of_examples(
     return account.epsilons(delta, kind)
 
 
-def account_of_information(law: Any, theta: Any, jacobian: Any, kind: Any, rate: Any, pure: Any) -> Any:
+def account_of_information(law: Any, theta: Any, jacobian: Any, kind: Any) -> Any:
     account = rf.FisherAccountant(law)
     for _ in range(2):
-        account.step(theta, jacobian, sampling_rate=rate, pure_epsilon=pure)
+        account.step(theta, jacobian)
     account.guarantee()
     return account.fisher_information_loss(kind=kind)
 
@@ -218,9 +216,8 @@ CALLS: dict[str, Call] = {
     "account_of_information": Call(
         account_of_information,
         {
-            **{"law": laws, "theta": row, "kind": kinds, "rate": mostly(st.just(1.0))},
+            **{"law": laws, "theta": row, "kind": kinds},
             "jacobian": mostly(spread(fuzz.signed(), shapes=((3, 2), (2, 3, 2), (3, 1)))),
-            "pure": st.one_of(st.none(), some),
         },
         at_least_zero,
         share=0.5,

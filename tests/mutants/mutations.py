@@ -36,12 +36,11 @@ SIZES = {
         *("_FILLED_TOGETHER", "_KEPT"),
     ),
     "src/ringfence/accounting/examples.py": (
-        *("_EXACT_BLOCK", "_BLOCK", "_BLOCK_ELSEWHERE", "_ANCHORS_AT_ONCE", "_PAGE", "_READ_TOGETHER"),
+        *("_EXACT_BLOCK", "_BLOCK", "_BLOCK_ELSEWHERE", "_ANCHORS_AT_ONCE"),
     ),
     "src/ringfence/mechanisms/pieces.py": ("_SHORT",),
     "src/ringfence/numerics/normal.py": ("_SHORT",),
     "src/ringfence/numerics/singular_values.py": ("_NUMBERS",),
-    "src/ringfence/accounting/equivalent_information.py": ("_TOGETHER",),
     "src/ringfence/mechanisms/decision.py": ("_HELD",),
     "src/ringfence/accounting/decisions.py": ("_NUMBERS",),
     "src/ringfence/accounting/voters.py": ("_ROWS",),

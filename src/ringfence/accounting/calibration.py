@@ -1,4 +1,9 @@
-"""The noise, the bound or the number of releases that meets a target epsilon."""
+"""The noise, the bound or the number of releases that meets a target epsilon.
+
+Each answer is searched for by the cost of the account that will be made of the releases, so that no second
+formula has to be right: the cost at the answer was computed, and is not over the target. By default it is the
+epsilon for every dataset; an answer that was found from theta is sensitive, and comes with a warning.
+"""
 
 import math
 import warnings

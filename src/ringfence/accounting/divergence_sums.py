@@ -37,7 +37,7 @@ _SMALLEST_INFORMATION = 1e-290  # what a law says of its information below this 
 
 CELLS = 128  # of a page, which is one sigma wide
 _WIDEST = 256  # sigma; a theta that reaches farther is not read from the table as a whole
-_FARTHEST = 1e6  # sigma; farther from 0 float64 no longer tells the parts of a cell apart
+FARTHEST = 1e6  # sigma; farther from 0 float64 no longer tells the parts of a cell apart
 # Shifts of more sigma than this are evaluated one by one: at orders below 2 the chords of larger ones
 # would be raised by more than 0.3 %.
 _LARGEST_SHIFT = 32
@@ -52,6 +52,7 @@ _KEPT = 1 << 28  # numbers: 2 GiB of pages, then a fresh start
 _BINS_PER_CELL = 16
 _BINS_PER_CALL = {"cuda": 8192}
 _MISPLACED = 1 / 16  # of a bin: how far rounding can move a coordinate across the edge of its bin
+_ROUNDED = 2.0**-24  # of a cell: how far a place on it may be off, up to 10^6 sigma from 0
 _OFF_THE_MIDDLE = (0.5 + _MISPLACED) / _BINS_PER_CELL  # of a cell: from the middle of its bin, at most
 _COUNTED_AT_ONCE = {"cpu": 1 << 22}  # coordinates
 _COUNTED_AT_ONCE_ELSEWHERE = 1 << 24  # torch counts in theta's dtype, and float32 one by one up to here
@@ -299,6 +300,9 @@ class Charges(NamedTuple):
     at: Callable[[slice], Tensor]
 
 
+_EVERY = slice(None)
+
+
 class DivergenceTable:
     """Divergences at nodes along theta for any number of settings, and sums that are read from them.
 
@@ -345,6 +349,30 @@ class DivergenceTable:
             found.append(self._binned(setting, near, places))
         return found
 
+    def at(
+        self,
+        setting: Setting,
+        theta: Tensor,
+        orders: slice = _EVERY,
+        *,
+        off: float = _ROUNDED,
+        worst: bool = False,
+    ) -> Tensor:
+        """Upper bounds at each of a vector of places within ``FARTHEST``: (2, orders, places).
+
+        A place may be ``off`` by that much of a cell. ``worst`` is of both directions: (1, orders, places).
+        """
+        position = theta / setting.sigma * CELLS
+        cell = position.floor()
+        places, page = torch.unique(torch.floor(cell / CELLS), return_inverse=True)
+        pages = self.pages(setting, places.long().tolist())
+        pages = pages.view(len(pages), 2, len(self.orders), -1)[:, :, orders].to(theta.device)
+        pages = pages.amax(dim=1, keepdim=True) if worst else pages
+        inside = (cell - places[page] * CELLS).long()
+        left, right, steepest = (pages[page, :, :, inside + first] for first in (0, 1, CELLS + 1))
+        upper = torch.lerp(left, right, (position - cell)[:, None, None]) + off * steepest
+        return upper.permute(1, 2, 0) * self.margin(setting)[orders, None].to(theta.device)
+
     def margin(self, setting: Setting) -> Tensor:
         """By how much D may exceed its chord, as a factor for each order."""
         shift = torch.tensor(setting.sensitivity / setting.sigma, dtype=torch.float64)
@@ -366,20 +394,11 @@ class DivergenceTable:
     def _binned(self, setting: Setting, theta: Tensor, places: range) -> Charges:
         """Coordinates in one bin are charged alike."""
         counts, occupied = _count(theta, setting.sigma, places)
-        kept = counts.reshape(-1).nonzero().squeeze(1)
-        middle = ((kept % _BINS_PER_CELL).double() + 0.5) / _BINS_PER_CELL
-        pages = self.pages(setting, occupied).to(theta.device)
-        values = pages.view(len(occupied), 2, len(self.orders), -1).permute(1, 2, 0, 3).flatten(2)
-        cell = kept // _BINS_PER_CELL
-        node = cell // CELLS * (2 * CELLS + 1) + cell % CELLS  # on the left
-        margin = self.margin(setting).to(theta.device)
-
-        def at(orders: slice) -> Tensor:
-            left, right, steepest = (values[:, orders, node + first] for first in (0, 1, CELLS + 1))
-            upper = torch.lerp(left, right, middle) + steepest * _OFF_THE_MIDDLE
-            return upper * margin[orders].unsqueeze(1)
-
-        return Charges(counts.reshape(-1)[kept], at)
+        page, cell, part = counts.nonzero().unbind(1)
+        place = torch.tensor(occupied, dtype=torch.float64, device=theta.device)[page]
+        middle = (place + (cell + (part + 0.5) / _BINS_PER_CELL) / CELLS) * setting.sigma
+        number = counts[page, cell, part]
+        return Charges(number, lambda orders: self.at(setting, middle, orders, off=_OFF_THE_MIDDLE))
 
     def pages(self, setting: Setting, places: Sequence[int]) -> Tensor:
         """The pages from each place to 1 sigma above it, of which missing ones are filled in."""
@@ -454,7 +473,7 @@ def is_near(low: float, high: float) -> bool:
     >>> is_near(999_900.0, 1e6), is_near(1e6, 1e6 + 1), is_near(-200.0, 100.0)
     (True, False, False)
     """
-    return high - low <= _WIDEST and max(-low, high) <= _FARTHEST
+    return high - low <= _WIDEST and max(-low, high) <= FARTHEST
 
 
 def _split(setting: Setting, theta: Tensor) -> tuple[Tensor, range, Tensor]:
@@ -472,7 +491,7 @@ def _split(setting: Setting, theta: Tensor) -> tuple[Tensor, range, Tensor]:
     # around the median of some of them
     middle = float(theta[:: max(1, theta.numel() // 4096)].median()) / setting.sigma
     reach = _WIDEST / 2 - 1
-    if abs(middle) + reach > _FARTHEST:
+    if abs(middle) + reach > FARTHEST:
         return nothing, range(0), theta
     near = (theta / setting.sigma - middle).abs() <= reach
     low, high = (end / setting.sigma for end in torch.stack(torch.aminmax(theta[near])).tolist())

@@ -18,10 +18,9 @@ P_t(y) >= I(t + y) on |y| <= 2.05 gives
 
 so that eight products of the gradients with a vector serve all orders and all four sums.
 
-*Other laws*, checked numerically: D / s^2 <= w_alpha(t) + v_alpha(t) |s| for all four variants and all shifts
-up to an example's largest, in units of sigma, from tables over theta (``ShiftTable``). The sums are two
-products with a d x orders matrix. The equivalent information, one number in place of w and v, would be proved
-but is 5 to 8 % looser for laws with few atoms.
+*Other laws*: D <= (alpha / 2) rho s^2 for all four variants, where rho is the equivalent information of
+shifts of about the size of s, from a table over theta. The sums are a few products with d x orders matrices.
+That is proved except where alpha s <= 1 / 10 (docs/guarantees.md).
 
 Neither bound is ever above what holds for every theta.
 """
@@ -29,6 +28,7 @@ Neither bound is ever above what holds for every theta.
 import base64
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any, Self
 
@@ -37,7 +37,15 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, epsilon_from_rdp, ex_post_epsilon
-from ringfence.accounting.divergence_sums import Setting, distinct, pushes, recentre, split_by_setting
+from ringfence.accounting.divergence_sums import (
+    FARTHEST,
+    DivergenceTable,
+    distinct,
+    pushes,
+    recentre,
+    split_by_setting,
+)
+from ringfence.accounting.equivalent_information import EQUIVALENT_INFORMATION, HALF_OCTAVE_INFORMATION, SMALL
 from ringfence.accounting.guarantee import EpsilonKind
 from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.checks import Real
@@ -59,22 +67,10 @@ _HALF_WIDTH = _REACH + 0.5 / _ANCHORS_PER_SIGMA
 _FIT_POINTS = 541  # 128 per sigma
 _ANCHORS_AT_ONCE = 2048
 
-# tables over theta and the size of the shift
-_NODES_PER_SIGMA = 16
-_PAGE = 8  # cells tabulated at a time: few, so that a short theta needs few nodes
-_READ_TOGETHER = 1 << 14  # coordinates
-# Enough if D'' >= -1.5 D in units of sigma. The least D'' / D ever found is -0.73; what docs/curvature.md
-# proves is weaker, and these tables also assume what no theorem says about the shifts between theirs.
-_ABOVE_CHORD = 1 / (1 - 1 / (4 * _NODES_PER_SIGMA**2))
-_SHIFTS_PER_OCTAVE = 4
-_SMALL = 1 / 16  # alpha s below which D / s^2 hardly bends within an octave of s
-# Margins for what lies between two shifts of the table, times min(1, alpha s). Far out D is about
-# (a s - b)+ / (alpha - 1), where D / s^2 and D / s^3 peak with curvatures -2 and -6 in log s: between two
-# shifts a quarter of an octave apart they rise 0.8 % and 2.3 % above the larger end. Random searches found
-# that the first needs 1.2 % and the second more than 2 %; with these margins none fell short.
-_MARGINS = (0.02, 0.05)
-_LARGEST_OCTAVE = 1  # shifts above 2 sigma get the Gaussian's bound
-_SETTINGS = 64  # distinct parameters that get a table each; with more, the Gaussian's bound
+# tables over theta
+_APART = 2  # half octaves of shifts that are charged one by one
+_LARGEST = 2  # half octave: shifts above 2 sigma get the Gaussian's bound
+_SETTINGS = 64  # distinct parameters that are tabulated; with more, the Gaussian's bound
 
 
 class ExampleAccountant:
@@ -90,11 +86,12 @@ class ExampleAccountant:
 
     Guarantee: the sums are upper bounds of the exact ones, whatever the gradients, and never above what
     holds for every theta, hence never above the Gaussian's. For exponential families (the Gaussian and the
-    truncated law) that is proved up to the rounding of the information; for the other laws it is checked
-    numerically. For the truncated law the sums were measured to lie within 0.6 % of the exact ones wherever
-    alpha |g| / sigma <= 2.05. Orders beyond that are charged what holds for every theta, which matters (up
-    to twice the epsilon) only where a handful of coordinates carry all that an example contributes to a
-    single release. ``statement`` says what an epsilon promises.
+    truncated law) that is proved up to the rounding of the information; for the other laws it is proved
+    except for small shifts, where it is checked numerically (``equivalent_information``). For the truncated
+    law the sums were measured to lie within 0.6 % of the exact ones wherever alpha |g| / sigma <= 2.05.
+    Orders beyond that are charged what holds for every theta, which matters (up to twice the epsilon) only
+    where a handful of coordinates carry all that an example contributes to a single release. ``statement``
+    says what an epsilon promises.
 
     >>> from ringfence.mechanisms.truncated import TruncatedGaussian
     >>> gradients = torch.tensor([[1e-3], [1e-4], [0.0]]).expand(3, 10_240)
@@ -111,7 +108,7 @@ class ExampleAccountant:
         self.sums = torch.zeros(len(VARIANTS), 0, len(self._orders), dtype=torch.float64)
         self._zcdps = torch.zeros(2, dtype=torch.float64)  # of any example: the Gaussian's, and the law's
         self.steps = 0
-        self._tables: dict[Setting, ShiftTable] = {}
+        self._tables = informations(self._orders)
 
     def step(
         self,
@@ -481,136 +478,68 @@ def _fit_above(information: Tensor, law: Mechanism) -> tuple[Tensor, Tensor]:
     return factor * coefficients, (factor * least).amin(dim=1)
 
 
-class TabulatedSums(ExampleSums):
-    """Other laws: squares and cubes of the shifts times two matrices, one bound for all four sums.
+def informations(orders: Tensor) -> tuple[DivergenceTable, DivergenceTable]:
+    """Tables of the equivalent information of one half octave of shifts, and of all up to it."""
+    return DivergenceTable(orders, HALF_OCTAVE_INFORMATION), DivergenceTable(orders, EQUIVALENT_INFORMATION)
 
-    The two matrices depend on the octave of an example's largest shift, so that one large example does not
-    loosen the bounds of the others. ``kept`` holds the tables of the settings seen last.
+
+class TabulatedSums(ExampleSums):
+    """Other laws: squares of the shifts times equivalent informations, one bound for all four sums.
+
+    Shifts that are more than half of an example's largest are charged the largest 2 D / (alpha s^2) of
+    their half octave, so that large entries do not loosen the bounds of the others. Smaller shifts are
+    charged the largest of all below. ``tables``, one for each of the two, may have been filled by earlier
+    releases.
     """
 
     def __init__(
-        self, law: Mechanism, theta: Tensor, orders: Tensor, kept: "dict[Setting, ShiftTable]"
+        self, law: Mechanism, theta: Tensor, orders: Tensor, tables: Sequence[DivergenceTable]
     ) -> None:
         super().__init__(law, theta, orders)
+        self._tables = tables
+        self._smallest = math.floor(2 * math.log2(SMALL / float(orders.amax())))
         # each law with single numbers, and the coordinates that have it; none if there are too many
-        parts = split_by_setting(law, torch.arange(len(theta)), torch.zeros(()), _SETTINGS) or ()
-        self._parts = [
-            (kept.setdefault(setting, ShiftTable(setting.mechanism, orders)), chosen)
-            for setting, chosen in parts
-        ]
-        while len(kept) > _SETTINGS:
-            del kept[next(iter(kept))]
-        self._matrices: dict[int, Tensor] = {}
+        coordinates = torch.arange(len(theta))
+        self._parts = list(split_by_setting(law, coordinates, torch.zeros(()), _SETTINGS) or ())
+        self._known: dict[tuple[int, bool], Tensor] = {}
 
     def _bounds(self, block: Tensor, shifts: Tensor, squares: Tensor, largest: Tensor) -> Tensor:
-        cubes = shifts.abs_().mul_(squares)
+        sizes = shifts.abs_()
         result = torch.full((1, len(block), len(self.orders)), torch.inf, dtype=torch.float64)
-        mantissa, octaves = torch.frexp(largest)  # largest <= 2^octave
-        octaves = (octaves - (mantissa == 0.5).to(octaves.dtype)).clamp(min=_smallest_octave(self.orders))
-        for octave in torch.unique(octaves).tolist() if self._parts else ():
-            if octave <= _LARGEST_OCTAVE:
-                flat, slope = self._weights(octave).to(block.device)
-                rows = (octaves == octave).to(block.device)
-                result[0, rows.cpu()] = (squares[rows] @ flat + cubes[rows] @ slope).cpu()
+        numbers = torch.ceil(2 * torch.log2(largest)).clamp(min=self._smallest)
+        for number in torch.unique(numbers).tolist() if self._parts else ():
+            if number > _LARGEST:
+                continue
+            rows = numbers == number
+            size, left = (values[rows.to(block.device)] for values in (sizes, squares))
+            last = max(int(number) - _APART, self._smallest)
+            total = torch.zeros(int(rows.sum()), len(self.orders), dtype=torch.float64)
+            for one in range(int(number), last, -1):
+                there = torch.where(size > _end(one - 1), left, 0.0)
+                total += (there @ self._charges(one).to(block.device)).cpu()
+                left = left - there
+            result[0, rows] = total + (left @ self._charges(last, and_below=True).to(block.device)).cpu()
         return result
 
-    def _weights(self, octave: int) -> Tensor:
-        if octave not in self._matrices:
-            weights = torch.empty(2, len(self.theta), len(self.orders), dtype=torch.float64)
-            for table, chosen in self._parts:
-                weights[:, chosen] = table.weights(self.theta[chosen], octave)
-            self._matrices[octave] = weights * (1 + ROUNDING + self.rounding)
-        return self._matrices[octave]
+    def _charges(self, number: int, *, and_below: bool = False) -> Tensor:
+        """At least D / s^2 of each coordinate and order, for shifts in this half octave, or all up to it."""
+        if (number, and_below) not in self._known:
+            found = torch.empty(len(self.theta), len(self.orders), dtype=torch.float64)
+            table = self._tables[and_below]
+            for setting, chosen in self._parts:
+                theta, sized = self.theta[chosen], replace(setting, sensitivity=setting.sigma * _end(number))
+                far = theta.abs() > FARTHEST * setting.sigma
+                values = table.at(sized, theta.masked_fill(far, 0.0), worst=True)[0]
+                if bool(far.any()):
+                    size = torch.tensor(sized.sensitivity, dtype=torch.float64)
+                    own = table.tabulated.values(sized.mechanism, theta[far], size, self.orders)
+                    values[:, far] = own.amax(dim=0)
+                found[chosen] = values.T * setting.sigma**2
+            charged = 0.5 * self.orders * (1 + ROUNDING + self.rounding)
+            self._known[number, and_below] = found * charged
+        return self._known[number, and_below]
 
 
-def _smallest_octave(orders: Tensor) -> int:
-    return math.floor(math.log2(_SMALL / float(orders.amax())))
-
-
-class ShiftTable:
-    """Two weights: D / s^2 <= w_alpha(t) + v_alpha(t) |s| for |s| <= 2^octave, in units of sigma.
-
-    They come from the worst of the four variants at the shift with alpha s = 1 / 16 and at four shifts per
-    octave above it, with a margin for the shifts in between. Either w is the limit alpha I / 2 at s = 0 and
-    v the steepest chord from there, or w is the largest D / s^2 and v is 0: whichever bound is smaller at
-    half the largest shift. Pages of nodes are filled as theta needs them and kept.
-
-    >>> from ringfence.mechanisms.sign import StochasticSign
-    >>> order, theta = torch.tensor([2.0], dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
-    >>> flat, slope = ShiftTable(StochasticSign(1.0), order).weights(theta, octave=0)
-    >>> bound = float(flat + slope * 0.5) * 0.5**2  # of a shift of sigma / 2
-    >>> bound > float(StochasticSign(1.0).renyi_divergence(theta, 0.5, 2.0))
-    True
-    """
-
-    def __init__(self, law: Mechanism, orders: Tensor) -> None:
-        self.law, self.orders = law, orders
-        self.sigma = float(law.sigma)
-        self.smallest = _smallest_octave(orders)
-        # by octave, then page, (3, nodes, orders): the limit of D / s^2 at 0, the largest D / s^2 of all
-        # shifts up to 2^octave, and the steepest chord of D / s^2 from the limit to one of them
-        self._pages: dict[int, dict[int, Tensor]] = {}
-
-    def weights(self, theta: Tensor, octave: int) -> Tensor:
-        """w and v: one row per coordinate, one column per order."""
-        position = theta / self.sigma * _NODES_PER_SIGMA
-        cell = torch.floor(position)
-        page = torch.floor(cell / _PAGE)
-        inside, fraction = (cell - page * _PAGE).long(), (position - cell).unsqueeze(1)
-        numbers, rank = torch.unique(page, return_inverse=True)
-        limit, largest, steepest = torch.stack(self._pages_of(numbers.long().tolist(), octave), dim=1)
-        rising = limit + steepest * 2.0 ** (octave - 1) < largest
-        nodes = torch.stack((torch.where(rising, limit, largest), torch.where(rising, steepest, 0.0)))
-        result = torch.empty(2, len(theta), len(self.orders), dtype=torch.float64)
-        for some in torch.arange(len(theta)).split(_READ_TOGETHER):
-            left = rank[some], inside[some]
-            right = rank[some], inside[some] + 1
-            result[:, some] = torch.lerp(nodes[:, *left], nodes[:, *right], fraction[some])
-        reach = (self.orders * 2.0**octave).clamp(_SMALL, 1)
-        margins = torch.stack([1 + margin * reach for margin in _MARGINS])
-        return result * (_ABOVE_CHORD * margins.unsqueeze(1))
-
-    def _pages_of(self, numbers: list[int], octave: int) -> list[Tensor]:
-        """These pages, for shifts up to 2^octave."""
-        kept = self._pages.setdefault(octave, {})
-        missing = [number for number in numbers if number not in kept]
-        if missing:
-            found = self._filled(missing, octave)
-            kept |= dict(zip(missing, found.split(_PAGE + 1, dim=1), strict=True))
-        return [kept[number] for number in numbers]
-
-    def _filled(self, numbers: list[int], octave: int) -> Tensor:
-        """New pages, one after the other: those of the octave below, raised by the shifts of this one."""
-        index = torch.arange(_PAGE + 1) + torch.tensor(numbers).unsqueeze(1) * _PAGE
-        theta = index.reshape(-1, 1).double() * (self.sigma / _NODES_PER_SIGMA)
-        if octave <= self.smallest:
-            return self._of_small_shifts(theta)
-        found = torch.cat(self._pages_of(numbers, octave - 1), dim=1)
-        for k in range(_SHIFTS_PER_OCTAVE):
-            shift = torch.tensor(2.0 ** (octave - k / _SHIFTS_PER_OCTAVE), dtype=torch.float64)
-            # an order with alpha s <= 1 / 16 has this shift among its small ones
-            self._raise(found, theta, shift, self.orders * shift > _SMALL)
-        return found
-
-    def _of_small_shifts(self, theta: Tensor) -> Tensor:
-        """Pages for shifts with alpha s <= 1 / 16: the limit at s = 0 and the shift at the end."""
-        limit = 0.5 * self.orders * self.law.fisher_information(theta) * self.sigma**2
-        found = torch.stack((limit, limit, torch.zeros_like(limit)))
-        self._raise(found, theta, _SMALL / self.orders, self.orders > 1)
-        return found
-
-    def _raise(self, found: Tensor, theta: Tensor, shift: Tensor, chosen: Tensor) -> None:
-        """Raises the largest D / s^2 and the steepest chord to those of this shift, at the chosen orders."""
-        if bool(chosen.any()):
-            shift = shift.expand_as(self.orders)[chosen]
-            value = self.worst(theta, shift * self.sigma, self.orders[chosen]) / shift.square()
-            limit, largest, steepest = found[..., chosen]
-            largest = torch.maximum(largest, value)
-            steepest = torch.maximum(steepest, (value - limit) / shift)
-            found[..., chosen] = torch.stack((limit, largest, steepest))
-
-    def worst(self, theta: Tensor, shift: Tensor, orders: Tensor) -> Tensor:
-        """The largest of the four divergences between theta and theta +- shift."""
-        forward, backward = pushes(*torch.broadcast_tensors(theta, shift))
-        there, moves = (torch.stack(values) for values in zip(*forward, *backward, strict=True))
-        return self.law.renyi_divergence(there, moves, orders).amax(dim=0)
+def _end(number: int) -> float:
+    """The longest shift of a half octave, in units of sigma; logarithms that say which one may be rounded."""
+    return math.exp2(number / 2) * (1 + 1e-12)

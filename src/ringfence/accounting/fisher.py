@@ -1,4 +1,11 @@
-"""Fisher information loss: how well a record could be reconstructed from one release, or from several."""
+"""Fisher information loss: how well a record could be reconstructed from one release, or from several.
+
+A record of p attributes enters theta with the Jacobian J = d theta / d record. A release tells about
+coordinate j with information eta_j^2, and so about the record with the p x p matrix J^T diag(eta_j^2) J. Its
+largest eigenvalue is eta^2, and no unbiased estimate of an attribute has a variance below 1 / eta^2
+(Cramér-Rao). Informations of several releases add up as matrices. Every number is proved from above by a
+Cholesky factorisation (``singular_values``).
+"""
 
 import math
 from dataclasses import dataclass
@@ -76,33 +83,6 @@ def reconstruction_error_bound(fisher_information_loss: Real) -> Tensor:
     eta = checks.not_negative("fisher_information_loss", fisher_information_loss).double()
     largest = torch.finfo(torch.float64).max
     return torch.where(eta > 0, ((1 - 2.0**-50) / eta.square()).clamp(max=largest), math.inf)
-
-
-def poisson_information_factor(sampling_rate: float, pure_epsilon: float) -> float:
-    """q q / (q + (1 - q) e^-epsilon): the factor by which Poisson sampling lowers a record's information.
-
-    The release is the mixture (1 - q) p_0 + q p_x, x the record and p_0 the law without it. The
-    mixture's score is w times that of p_x with w = q p_x / ((1 - q) p_0 + q p_x), so its information
-    is q E_x[w score score^T], and w <= q / (q + (1 - q) e^-epsilon) where p_x <= e^epsilon p_0.
-
-    Guarantee: it needs that every record enters the batch independently with probability
-    ``sampling_rate`` = q, that nobody learns who entered, and that the likelihood ratio of the
-    step with the record to the step without it is at most e^``pure_epsilon`` almost surely: pure
-    differential privacy, not (epsilon, delta). ``math.inf`` asks nothing of the ratio and gives q.
-
-    A Gaussian has no finite bound of the ratio. For the bounded laws the ratio's logarithm is monotone in
-    each coordinate, so ``pure_epsilon`` is the sum over coordinates of the larger of
-    log_prob(end, theta with) - log_prob(end, theta without) at the two ends of the support.
-
-    >>> round(poisson_information_factor(0.1, math.inf), 9), round(poisson_information_factor(0.1, 0.0), 9)
-    (0.1, 0.01)
-    """
-    sampling_rate = checks.rate("sampling_rate", sampling_rate)
-    ratio = checks.number("pure_epsilon", pure_epsilon, checks.real)
-    if ratio < 0:
-        raise ValueError(f"pure_epsilon must be >= 0, got {pure_epsilon!r}")
-    share = sampling_rate / (sampling_rate + (1 - sampling_rate) * math.exp(-ratio))
-    return min(1.0, sampling_rate * share * UP)
 
 
 def checked_norm(kind: object) -> InformationNorm:
@@ -202,8 +182,7 @@ class FisherAccountant:
 
     Guarantee: every number is an upper bound of the norm of the sum of the informations along this
     trajectory. If later steps do not depend on earlier outputs, that sum is the information of
-    the whole run; if they do, the information is its average over runs, of which this is one draw. Where
-    steps were sampled the sum is itself an upper bound.
+    the whole run; if they do, the information is its average over runs, of which this is one draw.
 
     >>> from ringfence import TruncatedGaussian
     >>> account = FisherAccountant(TruncatedGaussian(sigma=1.0, bound=1.0))
@@ -222,30 +201,8 @@ class FisherAccountant:
     def __repr__(self) -> str:
         return f"FisherAccountant({self.mechanism!r}, steps={self.steps})"
 
-    def step(
-        self,
-        theta: Real,
-        jacobian: Tensor,
-        mechanism: Mechanism | None = None,
-        *,
-        sampling_rate: float = 1.0,
-        pure_epsilon: float | None = None,
-    ) -> None:
-        """Adds one release. A law that differs from the account's is given as ``mechanism``.
-
-        With ``sampling_rate`` < 1 the records were Poisson sampled: theta and jacobian are those of
-        the step with the record present, and ``pure_epsilon`` is required; see
-        ``poisson_information_factor`` for what must hold. If the other records were sampled too, the
-        information is at most the average over their batches, because it is convex in the law. Theta
-        with one such batch gives one draw of that average, as along an adaptive run.
-        """
-        sampling_rate = checks.rate("sampling_rate", sampling_rate)
-        if sampling_rate != 1 and pure_epsilon is None:
-            raise ValueError(
-                f"pure_epsilon must be given when sampling_rate is {sampling_rate!r}"
-                " (math.inf if the likelihood ratio has no bound)"
-            )
-        factor = poisson_information_factor(sampling_rate, 0.0 if pure_epsilon is None else pure_epsilon)
+    def step(self, theta: Real, jacobian: Tensor, mechanism: Mechanism | None = None) -> None:
+        """Adds one release. A law that differs from the account's is given as ``mechanism``."""
         law = self.mechanism if mechanism is None else mechanism
         weights, matrices, single = checked_jacobian(law, theta, jacobian)
         records = (None if single else len(matrices), matrices.shape[2])
@@ -254,8 +211,6 @@ class FisherAccountant:
                 f"jacobian must be of the same records and attributes in every step, {self._records}, "
                 f"got {records}"
             )
-        if factor != 1:
-            weights = weights * (math.sqrt(factor) * UP)
         gram = Gram.of(weights, matrices)
         self._gram = gram if self._gram is None else self._gram.plus(gram)
         self._records = records

@@ -1,4 +1,9 @@
-"""The promise that releases make to every dataset, kept apart from what they cost the dataset at hand."""
+"""The promise that releases make to every dataset, kept apart from what they cost the dataset at hand.
+
+``Guarantee`` is the promise: ordinary (epsilon, delta)-differential privacy, also in the words of attacks,
+and all that is printed. ``PerInstance`` hangs on it and holds what was computed from the data, which is
+smaller and must not be published. Both say in plain English what they hold for.
+"""
 
 import math
 from dataclasses import asdict, dataclass, field, replace

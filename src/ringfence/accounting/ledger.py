@@ -1,4 +1,11 @@
-"""A ledger of releases of any kind: each is written down before it is made, and all are one claim."""
+"""A ledger of releases of any kind: each is written down before it is made, and all are one claim.
+
+The entries are privacy losses, which add up whatever made them. A row is appended to a table, which threads,
+processes and machines may share, before anything is released, and only if all that was charged stays within
+the budget. So a crash can cost budget and never hides a release. Afterwards an entry may be settled: what the
+releases did cost the data at hand takes the place of what was planned, and the budget stays as it was
+charged.
+"""
 
 import math
 import os

@@ -1,4 +1,15 @@
-"""Per-instance Rényi accounting: what releases of theta cost the dataset at hand, every record covered."""
+"""Per-instance Rényi accounting: what releases of theta cost the dataset at hand, every record covered.
+
+A record that comes or goes moves theta within the sensitivity, and which way is not known. For each order
+alpha an account adds up, over coordinates and releases, the largest divergence that such a move can cause,
+once with the law of this dataset first (forward) and once with it last (backward). For laws of bounded
+support these sums depend on theta, and are below the Gaussian's where theta lies near an end of the support.
+Beside them an account keeps what holds for every theta, from which the promise to every dataset is made
+(``PrivacyLoss``).
+
+Where all coordinates may move at once, the sums are plain sums (``divergence_sums``). Where few may, or the
+length of the move is bounded, the worst move fills a budget (``sensitivity.filled``).
+"""
 
 import math
 from collections.abc import Callable, Iterable, Sequence

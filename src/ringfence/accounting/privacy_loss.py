@@ -1,4 +1,11 @@
-"""The one value that every kind of release becomes: what it costs, in a form that adds up."""
+"""The one value that every kind of release becomes: what it costs, in a form that adds up.
+
+``PrivacyLoss`` holds what is known about the releases between two neighbouring datasets: Gaussian releases
+that dominate them, Rényi divergences for every dataset and for the data at hand, pairs of laws that dominate
+them, and pairs (epsilon, delta) of which nothing else is known. Every accountant makes one, ``+`` composes
+them, and ``epsilon``, ``delta``, ``trade_off`` and ``guarantee`` take the best of all that is known.
+``Accountant`` is what accounts by Rényi sums have in common.
+"""
 
 import math
 from collections.abc import Callable, Sequence

@@ -1,4 +1,11 @@
-"""Tight (epsilon, delta) for a theta fixed in advance: the best of several proofs."""
+"""Tight (epsilon, delta) for a theta fixed in advance: the best of several proofs.
+
+Rényi divergences convert to an epsilon that is 9 to 12 % too large. Where theta does not depend on earlier
+releases, the privacy loss is a sum of independent terms of known law, and delta(epsilon) can be had from that
+law itself: by a normal law with all errors charged (``central_limit``) where coordinates are many and move
+little, by composing hockey sticks (``induction``) where they are few. ``privacy_profile`` makes every proof
+that applies, and the smallest delta counts.
+"""
 
 import math
 from collections.abc import Callable

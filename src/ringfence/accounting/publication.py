@@ -1,6 +1,9 @@
 """A per-instance epsilon that may be published: noise is added to it, and the release is paid for.
 
-What is released is the share that the Rényi sum of theta has of the largest sum of any theta.
+What is released is the share that the Rényi sum of theta has of the largest sum of any theta, at one order
+that is fixed without the data. One record changes the share by little (``steepness``), so that little noise
+hides the record. A margin for the noise makes the published number an upper bound, and the cost of publishing
+is added to the claim.
 """
 
 import math

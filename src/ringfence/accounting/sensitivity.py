@@ -1,4 +1,10 @@
-"""How far one record can move theta: each coordinate, how many coordinates, and in all."""
+"""How far one record can move theta: each coordinate, how many coordinates, and in all.
+
+A record moves theta by a vector v with |v_j| <= each, at most ``at_most`` entries other than 0, and an L2
+length of at most ``norm``. Accounts look for the worst such move: ``longest_square`` says how long it is in
+units that differ by coordinate, and ``filled`` what it costs where each coordinate has a price (a knapsack of
+fractions).
+"""
 
 import math
 from dataclasses import dataclass

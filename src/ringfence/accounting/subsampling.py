@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -68,9 +68,10 @@ class SubsampledRdp(PerInstanceRdp):
     ``failure_probability`` over the auxiliary batches.
 
     >>> import ringfence as rf
-    >>> rdp = fixed_batch_rdp(rf.Gaussian(1.0), 0.0, sensitivity=1.0, sampling_rate=0.5, orders=[2, 4])
+    >>> batches = torch.zeros(2, 1)  # of a law whose divergences do not depend on theta
+    >>> rdp = subsampled_rdp(rf.Gaussian(1.0), batches, 1.0, 0.5, [2, 4], failure_probability=1e-9)
     >>> rdp.orders.tolist(), [round(cost, 3) for cost in rdp.worst.tolist()], rdp.failure_probability
-    ([2.0, 4.0], [0.357, 1.151], 0.0)
+    ([2.0, 4.0], [0.357, 1.151], 1e-09)
     """
 
     failure_probability: float
@@ -119,36 +120,6 @@ def subsampled_rdp(
     orders = checked_integer_orders(orders)
     release = SampledDivergence(mechanism, thetas.first, sensitivity, sampling_rate, orders)
     return release.average(thetas, failure_probability)
-
-
-def fixed_batch_rdp(
-    mechanism: Mechanism,
-    theta: Real,
-    sensitivity: Real | Sensitivity,
-    sampling_rate: float,
-    orders: Sequence[float] | Tensor = SAMPLED_ORDERS,
-    *,
-    record: Literal["added", "removed"] = "added",
-) -> SubsampledRdp:
-    """``subsampled_rdp`` where it is known which of the other records are in the batch.
-
-    P = M(theta) and Q = M(theta + v) for a record that is added, P = M(theta - v) and Q = M(theta)
-    for one that is removed; the release is P without it and (1 - q) P + q Q with it.
-
-    Guarantee: upper bounds for every v within ``sensitivity``. Not a statement about a sampled
-    release, whose batch is not known: that takes the average over batches of ``subsampled_rdp``.
-
-    >>> from ringfence.mechanisms.truncated import TruncatedGaussian
-    >>> rdp = fixed_batch_rdp(TruncatedGaussian(1.0, bound=1.0), 2.0, 1.0, 0.5, [2])
-    >>> round(float(rdp.forward), 4), round(float(rdp.backward), 4)
-    (0.0836, 0.068)
-    """
-    checks.one_of("record", record, ("added", "removed"))
-    theta, orders = checks.finite("theta", theta), checked_integer_orders(orders)
-    release = SampledDivergence(mechanism, theta, sensitivity, sampling_rate, orders)
-    added, removed = release.log_excess(theta, exact=theta.numel() <= _FEW)
-    forward, backward = release.divergence(added if record == "added" else removed)
-    return SubsampledRdp(orders, forward, backward, failure_probability=0.0)
 
 
 def chance_of_cut(records: float, sampling_rate: float, maximum: int) -> float:

@@ -1,4 +1,8 @@
-"""The Gaussian mechanism: the law that every other one here is measured against."""
+"""The Gaussian mechanism: the law that every other one here is measured against.
+
+It is the only law whose divergences do not depend on theta. Every other law here costs at most as much in
+every test, at the same sigma (docs/guarantees.md).
+"""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,9 @@
-"""The rectified Gaussian mechanism: noise is added, then the result is clamped to an interval."""
+"""The rectified Gaussian mechanism: noise is added, then the result is clamped to an interval.
+
+The clamp puts the mass beyond either end into an atom there. It is a function of the Gaussian release, so
+that every divergence splits into three pieces, two atoms and the stretch between them (``pieces``), and none
+is above the Gaussian's.
+"""
 
 import torch
 from torch import Tensor

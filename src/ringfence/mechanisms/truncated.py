@@ -1,4 +1,9 @@
-"""The truncated Gaussian mechanism: the Gaussian law conditioned on an interval."""
+"""The truncated Gaussian mechanism: the Gaussian law conditioned on an interval.
+
+The laws of all theta form an exponential family, whose information is the variance of the conditioned law.
+All divergences are averages of it over a window around theta, which makes this the one law here with a
+smaller bound than the Gaussian's for every theta.
+"""
 
 from functools import cached_property
 

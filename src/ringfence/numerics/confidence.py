@@ -1,4 +1,4 @@
-"""Upper confidence bounds for a mean."""
+"""Upper confidence bounds for a mean of bounded numbers, from independent draws: the smallest of three."""
 
 import math
 

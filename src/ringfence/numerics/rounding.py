@@ -1,4 +1,9 @@
-"""Margins for rounding errors, and printing that rounds up."""
+"""Margins for rounding errors, and printing that rounds up.
+
+Bounds that are computed in float64 are raised by what rounding may have taken: by a relative ``ROUNDING``
+where the error was measured, by ``gamma`` where it is proved, and by ``UNDERFLOW`` for each number that may
+have become 0. What is printed is rounded up once more.
+"""
 
 import math
 from decimal import ROUND_CEILING, Decimal, localcontext
