@@ -27,8 +27,8 @@ def probe_report(
 
     Accuracy is that on the test split, which is not protected, or None where the file has no test split. The
     accuracy on the training split would be computed from private data without noise, so it is left out. With
-    ``examples``, quantiles of the examples' ex-post epsilons are there too, which are sensitive. The number of
-    examples is None where ``public_size`` is given.
+    ``examples``, quantiles of the examples' ex-post epsilons are there too, which are sensitive. The number
+    of examples is None where ``public_size`` is given.
     """
     claim, zcdp = probe.guarantee(delta), probe.account_.gaussian_zcdp
     accuracy, quantiles = None, None
