@@ -343,11 +343,13 @@ def test_two_moves_stay_as_they_are() -> None:
 
 
 def test_losses_whose_squares_floats_do_not_hold_have_no_such_proof() -> None:
-    """Was an error about integers. The other proofs go on."""
+    """Was an error about integers, or about numbers out of range. The other proofs go on."""
     assert composed_delta(rf.StochasticSign(1e-60), float64([2.0, 1.0]), float64(1.0), steps=1) is None
     assert composed_delta(rf.StochasticSign(1e-40), float64([2.0, 1.0]), float64(1.0), steps=1) is not None
     profile = decision_profile(rf.StochasticSign(1e-60), [2.0, 1.0], neighbours="added")
-    assert sorted(profile.proofs) == ["Gaussian", "Rényi"]
+    winners = decision_profile(rf.NoisyWinner(0.01), [[12, 9, 3], [5, 5, 5]], neighbours="replaced")
+    for found in (profile, winners):
+        assert sorted(found.proofs) == ["Gaussian", "Rényi"]
 
 
 @pytest.mark.parametrize(("at_most", "moved"), [(3, [0, 2, 1]), (7, [1, 2, 4]), (None, [5, 2, 4])])

@@ -88,6 +88,7 @@ def test_publishing_and_labels_are_charged_to_account_and_ledger_alike() -> None
         number = pate.publish()
         pate.label(VOTES)
     assert isinstance(number, PublishableEpsilon)
+    assert number.failure_probability == 1e-3
     assert [entry.what for entry in ledger.entries] == ["Pate.label", "Pate.publish", "Pate.label"]
     claim, charged = pate.guarantee(), ledger.guarantee()
     assert charged.epsilon == pytest.approx(claim.epsilon, rel=1e-7)

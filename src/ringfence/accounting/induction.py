@@ -510,6 +510,8 @@ def atoms_delta(parts: Sequence[Pairs], at_most: int | None = None) -> Callable[
     moved = np.empty_like(ranked)  # those that cost most
     moved[costliest] = np.minimum(ranked, np.maximum((at_most or total) - (np.cumsum(ranked) - ranked), 0))
     grid = _grid(dearest, moved)
+    if grid.step > _LARGEST_LOSS and any(part.rho.shape[1] > 2 for part in parts):  # which have envelopes
+        return None
     some = slice(None, None, 1 + len(repeats) // _LOOKED_AT)  # which say how long all would take
     few = [Pairs(part.log_p[..., some], part.rho[..., some], part.repeats[some]) for part in parts]
     looked_at = [
