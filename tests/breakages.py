@@ -296,6 +296,12 @@ losses beyond the grid forgotten
 the first move stands for all
 - for loss in losses[1:]:
 + for loss in losses[:0]:
+yes and no in a cell of t dominated by the coin at its end
+- high, low = yes[:-1], no[1:]
++ high, low = yes[1:], no[1:]
+yes and no far from a tie left out
+- losses = [Loss(np.array([0]), np.array([1 - rare]), rare), Loss.of_atoms(np.ones(1), yes[-1:], step)]
++ losses, high, low = [], high[half:], low[half:]
 pure privacy as if the truth were told half the time
 - 1 / (1 + math.exp(-size)), 1 / (1 + math.exp(size))
 + 0.5, 0.5
