@@ -73,7 +73,7 @@ def test_an_example_adds_its_clipped_gradient() -> None:
         ({"target_epsilon": None}, "target_epsilon must be given together with target_delta, got None"),
         (
             {"target_epsilon": None, "target_delta": None},
-            "target_epsilon must be given where mechanism is None",
+            "target_epsilon and target_delta must be given, or a mechanism with a sigma",
         ),
         ({"public_scale": 0.0}, "public_scale must be > 0"),
     ],

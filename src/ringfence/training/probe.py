@@ -266,8 +266,8 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         if target is None:
             if self.mechanism is None or isinstance(self.mechanism, str):
                 raise ValueError(
-                    f"target_epsilon must be given where mechanism is {self.mechanism!r}, which has no "
-                    "sigma, got None"
+                    "target_epsilon and target_delta must be given, or a mechanism with a sigma, such as "
+                    f"Gaussian(sigma=5.0), got target_epsilon None and mechanism {self.mechanism!r}"
                 )
             law = self.mechanism
         else:
@@ -498,6 +498,8 @@ def _validated(estimator: BaseEstimator, *data: Any, **options: Any) -> Any:
     try:
         return validate_data(estimator, *map(plain, data), **options)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+        if "contains NaN" in str(error):  # scikit-learn would advise an imputer, which is fitted to private data
+            raise ValueError(f"{str(error).splitlines()[0]} Fill it in with public constants, or leave out such rows") from None
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(f"X and y must be features (n, p) and labels (n,): {error}") from None
 

@@ -150,7 +150,10 @@ class TrainingRun:
     def forward(self, inputs: Inputs) -> Any:
         """Returns the outputs of the model in training, of which the user's loop takes the loss."""
         if self._batch is None:
-            raise ValueError("the model was called in training outside of the private loader's loop")
+            raise ValueError(
+                "the model was called in training outside of the private loader's loop: call model.eval() first "
+                "to evaluate it"
+            )
         if self._output is not None:
             raise ValueError("the model was called twice for one batch: an example may count only once")
         batch, _ = self._batch
@@ -161,7 +164,10 @@ class TrainingRun:
         count = len(units.rows(batch.indices, batch.step)) * units.augmentations
         for name, value in (*enumerate(args), *kwargs.items()):
             if len(value) != count:
-                raise ValueError(f"input {name} has {len(value)} rows, the batch {count}")
+                raise ValueError(
+                    f"input {name} has {len(value)} rows, the batch {count}: give the model every batch of the "
+                    "private loader whole"
+                )
             if value.is_floating_point():
                 checks.require(f"input {name}", "must be finite", value, torch.isfinite(value))
         places = units.places(batch.indices, batch.step)
@@ -205,7 +211,10 @@ class TrainingRun:
     def _clipped_sum(self) -> tuple[MicroBatch, Tensor]:
         """Returns the batch that is due and the sum of its clipped gradients."""
         if self._batch is None or self._output is None:
-            raise ValueError("optimizer.step() needs a batch: call model(inputs) and loss.backward() first")
+            raise ValueError(
+                "optimizer.step() needs a batch: call model(inputs), of the model that make_private returned, and "
+                "loss.backward() first"
+            )
         (batch, values), (inputs, outputs) = self._batch, self._output
         if all(output.grad is None for output in tree_leaves(outputs)):
             raise ValueError("optimizer.step() needs a gradient: call loss.backward() first")
@@ -239,8 +248,8 @@ class TrainingRun:
             if not untouched and bool(p.grad.any()):
                 raise ValueError(
                     f"the loss in the loop has a gradient by {name} that does not go through the model's "
-                    "outputs, such as that of a penalty on parameters: nothing was released. Use the "
-                    "optimizer's weight_decay, or move the parameters after optimizer.step()"
+                    "outputs, such as that of a penalty on parameters, or of clip_grad_norm_ without zero_grad: nothing "
+                    "was released. Use the optimizer's weight_decay, or move the parameters after optimizer.step()"
                 )
 
     def _of_units(self, cotangents: Tensor, rows: int) -> Tensor:
