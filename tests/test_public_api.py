@@ -42,6 +42,12 @@ def test_what_moved_deeper_still_works_and_says_where_it_is() -> None:
         assert moved is getattr(importlib.import_module(home), name)
 
 
+def test_what_is_gone_says_what_to_use() -> None:
+    for name, instead in rf._INSTEAD.items():
+        with pytest.raises(AttributeError, match=f"ringfence.{name} is gone: use {re.escape(instead)}"):
+            getattr(rf, name)
+
+
 def test_an_unknown_name_is_refused_by_name() -> None:
     with pytest.raises(AttributeError, match="module 'ringfence' has no attribute 'Cauchy'"):
         _ = rf.Cauchy

@@ -81,7 +81,13 @@ _MOVED = {
     "Noise": "ringfence.noise",
     "SecureRelease": "ringfence.mechanisms.secure",
 }
-_RENAMED = {"DecisionRelease": "Release", "fisher_information_bounds": "fisher_information_loss"}
+_INSTEAD = {  # of names that are gone
+    "DecisionRelease": "ringfence.Release",
+    "fisher_information_bounds": "ringfence.fisher_information_loss",
+    "fixed_batch_rdp": "ringfence.accounting.subsampling.subsampled_rdp",
+    "poisson_information_factor": "the information without sampling, which is an upper bound",
+    "PublicProjection": "sklearn.decomposition.PCA, fitted to public features",
+}
 
 
 def _exports() -> dict[str, str]:
@@ -104,8 +110,8 @@ def __getattr__(name: str) -> _typing.Any:
             f"ringfence.{name} is deprecated: import it from {_MOVED[name]}", DeprecationWarning, stacklevel=2
         )
         return getattr(_importlib.import_module(_MOVED[name]), name)
-    if name in _RENAMED:
-        raise AttributeError(f"ringfence.{name} is called ringfence.{_RENAMED[name]}")
+    if name in _INSTEAD:
+        raise AttributeError(f"ringfence.{name} is gone: use {_INSTEAD[name]}")
     raise AttributeError(f"module 'ringfence' has no attribute {name!r}")
 
 

@@ -304,8 +304,8 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
     "publishable_decision_epsilon": (
         publishable_decision_epsilon,
         {
-            **{"law": rf.StochasticSign(9.0), "votes": COUNTS[0] * 100, "neighbours": "added", "delta": 1e-5},
-            "at_most": 100,
+            **{"law": rf.StochasticSign(9.0), "neighbours": "added", "delta": 1e-5, "at_most": 100},
+            "votes": torch.full((200,), 500.0, dtype=torch.float64),
         },
     ),
     "publishable_epsilon": (

@@ -174,7 +174,6 @@ CALLS: dict[str, Call] = {
     ),
     "release": of(OF_A_LAW, "release", "theta secure step generator", few=30),
     "decision_divergence": of(OF_A_DECISION, "renyi_divergence", "counts move alpha", at_least_zero),
-    "decision_hockey_stick": of(OF_A_DECISION, "hockey_stick", "counts move epsilon", is_share),
     "decision_mass": of(OF_A_DECISION, "log_prob", "winner counts"),
     "decision_error": of(OF_A_DECISION, "chance_of_error", "counts", is_share),
     "decision": of(OF_A_DECISION, "release", "counts"),

@@ -172,8 +172,9 @@ def print_probe(row: dict[str, Any]) -> None:
             f"{row['momentum']:g}{', rows of norm 1' if row['unit_rows'] else ''}"
             f"{', features scaled privately' if row['private_scaling'] else ''}\n"
         )
+    size = row["public_size"] or row["training_examples"]  # the number of records where it is public
     title = (
-        f"{row['mechanism']}\n{found}{row['training_examples']:,} training examples, {row['features']:,} "
+        f"{row['mechanism']}\n{found}{size:,.0f} training examples, {row['features']:,} "
         f"features, {len(row['classes'])} classes, releases: {row['steps']}, delta {row['delta']:g}"
     )
     accuracy = ("accuracy", "", "", "not reported: the file has no test split")

@@ -16,7 +16,8 @@ WEIGHTS = (
 )
 APART = (
     "Every sentence above holds only if the code that puts batches together treats examples apart, and what "
-    "the loop does to inputs does: mixup, for example, does not."
+    "the loop does to inputs does: mixup, for example, does not. What is drawn at random there, such as a "
+    "crop in the dataset's own code, must stay as secret as the noise."
 )
 LOSS = (
     "Every sentence above holds only if the loss in the loop treats examples apart: an example's part of it "

@@ -159,7 +159,10 @@ def train_linear(
         )
     own = () if example_weights is None else (example_weights.values,)
     if start is not None:
-        weights = start.to(weights)
+        given = checks.finite("start", checks.tensor("start", start))
+        if given.shape != weights.shape:
+            raise ValueError(f"start must have shape {list(weights.shape)}, got {list(given.shape)}")
+        weights = given.to(weights)
         own = (*own, weights)
     data = b"" if seed is None else data_digest(features, labels, *own)
     noise = settings.noise(data, size, classes)

@@ -27,7 +27,8 @@ def probe_report(
 
     Accuracy is that on the test split, which is not protected, or None where the file has no test split. The
     accuracy on the training split would be computed from private data without noise, so it is left out. With
-    ``examples``, quantiles of the examples' ex-post epsilons are there too, which are sensitive.
+    ``examples``, quantiles of the examples' ex-post epsilons are there too, which are sensitive. The number
+    of examples is None where ``public_size`` is given.
     """
     claim, zcdp = probe.guarantee(delta), probe.account_.gaussian_zcdp
     accuracy, quantiles = None, None
@@ -50,7 +51,7 @@ def probe_report(
         "public_size": probe.public_size,
         "seed": probe.random_state,
         "secure": probe.secure,
-        "training_examples": len(data.train_features),
+        "training_examples": len(data.train_features) if probe.public_size is None else None,
         "features": data.train_features.shape[1],
         "classes": probe.classes_.tolist(),
         "test_accuracy": accuracy,
