@@ -1494,8 +1494,8 @@ a seed that a resumed run forgets was given
 + self.assumptions
 @ src/ringfence/training/engine/run.py: training/secure_run
 the loop's gradients taken where the engine has its own
--             cotangents = self._own(
-+             self._own(
+-             cotangents = self._own_cotangents(
++             self._own_cotangents(
 gradients of single examples taken many at a time in a secure run
 - one_by_one=self.plan.secure)
 + one_by_one=False)

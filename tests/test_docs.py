@@ -113,6 +113,17 @@ def test_the_worked_example_of_the_guarantees_gives_its_numbers() -> None:
         assert f"| `{row}` | {rounded_up(ours)} | {rounded_up(theirs)} |" in text
 
 
+def test_the_training_loop_of_the_page_meets_its_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    engine = the_code_of("train_a_model")[1]["engine"]
+    assert engine.steps == engine.planned_steps == 45
+    assert 2.99 < engine.guarantee(1e-5).epsilon <= 3
+    assert Path("run.ckpt").exists()
+    engine.close()
+
+
 def test_the_pages_of_decisions_and_of_pate_cost_what_they_say() -> None:
     text, names = the_code_of("decisions")
     account = names["votes"].account

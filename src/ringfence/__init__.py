@@ -97,13 +97,13 @@ def _exports() -> dict[str, str]:
     return {alias.name: node.module or "" for node in imports for alias in node.names}
 
 
-_HOMES = _exports()
-__all__ = sorted(_HOMES)
+_MODULES = _exports()
+__all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str) -> _typing.Any:
-    if name in _HOMES:
-        value = globals()[name] = getattr(_importlib.import_module(_HOMES[name]), name)
+    if name in _MODULES:
+        value = globals()[name] = getattr(_importlib.import_module(_MODULES[name]), name)
         return value
     if name in _MOVED:
         _warnings.warn(

@@ -49,6 +49,10 @@ def decided(neighbours: Any) -> rf.DecisionAccountant:
     return account
 
 
+def test_sums_at_all_orders_are_not_printed() -> None:
+    assert len(repr(RELEASES["counts"](1.0).promised)) < 300
+
+
 def test_epsilon_and_delta_are_inverse() -> None:
     truncated = rf.PerInstanceAccountant(rf.TruncatedGaussian(1.0, bound=0.5), sensitivity=0.1)
     truncated.step(torch.zeros(50))

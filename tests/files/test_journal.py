@@ -270,7 +270,9 @@ def test_one_holder_at_a_time(tmp_path: Path) -> None:
     """Each has opened the lock for itself, as another process does."""
     path = tmp_path / "run"
     lock = locked(path)
-    with pytest.raises(BlockingIOError, match=f"^{path} is in use by another process or engine$"):
+    with pytest.raises(
+        BlockingIOError, match=f"^{path} is in use by another process or engine: close that one first$"
+    ):
         locked(path)
     copy = os.dup(lock)  # as a forked process has it
     unlock(lock)

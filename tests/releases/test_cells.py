@@ -69,7 +69,7 @@ def test_rows_without_a_value_are_left_out_or_counted_apart(missing: Any, person
         assert len(found) == 9
     assert {cell: many for cell, many in found.items() if many} == wanted
     told = "Rows left out, which have no value in a column of the cells: 3."
-    assert (told in rows.told) == (missing == "drop")
+    assert (told in rows.for_owner) == (missing == "drop")
 
 
 def test_a_row_that_lacks_one_value_counts_in_no_sum() -> None:
@@ -114,7 +114,7 @@ def test_the_owner_is_told_whom_at_most_leaves_out() -> None:
         told = [
             f"People of whom at_most={at_most} leaves something out, who would count more often: {wanted}."
         ]
-        assert rows.told == (told if wanted else [])
+        assert rows.for_owner == (told if wanted else [])
 
 
 EDGES = [

@@ -114,6 +114,8 @@ def test_the_page_needs_a_name_of_its_own() -> None:
     made = Certificate.of(Source("A mean.", PrivacyLoss.of_pair(0.5, 0.0), ()), 1e-5)
     with pytest.raises(ValueError, match=r"--out must be the name of a page, such as certificate\.html"):
         made.write("certificate.json")
+    with pytest.raises(ValueError, match=r"got certificate\.pdf$"):  # the page is HTML
+        made.write("certificate.pdf")
 
 
 def saved_run(path: Path, **changes: Any) -> rf.PrivacyEngine:

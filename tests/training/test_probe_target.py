@@ -95,7 +95,7 @@ def test_without_a_target_the_settings_are_what_they_were() -> None:
         ({"target_epsilon": None}, "target_epsilon must be given together with target_delta, got None"),
         (
             {"target_epsilon": None, "target_delta": None},
-            "target_epsilon must be given where mechanism is None",
+            "target_epsilon and target_delta must be given, or a mechanism with a sigma",
         ),
         ({"target_epsilon": 0.0}, r"target_epsilon must be > 0, got 0\.0"),
         ({"mechanism": "truncated"}, "mechanism 'truncated' needs bound: give a mechanism with any sigma"),

@@ -67,13 +67,20 @@ def test_an_example_adds_its_clipped_gradient() -> None:
         assert torch.allclose(moved.sum(dim=0), step.theta[0])
 
 
+def test_missing_values_are_refused_without_scikit_learns_advice_to_fit_an_imputer() -> None:
+    with pytest.raises(
+        ValueError, match=r"^Input X contains NaN\. Fill it in with public constants, or leave"
+    ):
+        model().fit(np.where(FEATURES[3, 1] == FEATURES, np.nan, FEATURES), NUMBERS)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"target_epsilon": None}, "target_epsilon must be given together with target_delta, got None"),
         (
             {"target_epsilon": None, "target_delta": None},
-            "target_epsilon must be given where mechanism is None",
+            "target_epsilon and target_delta must be given, or a mechanism with a sigma",
         ),
         ({"public_scale": 0.0}, "public_scale must be > 0"),
     ],

@@ -9,7 +9,7 @@ them, and ``epsilon``, ``delta``, ``trade_off`` and ``guarantee`` take the best 
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
 import torch
@@ -113,11 +113,11 @@ class PrivacyLoss:
 
     releases: Releases = ()
     zcdp: float | None = None
-    orders: Sums = ()
-    ceiling: Sums = ()
-    forward: Sums = ()
-    backward: Sums = ()
-    gaussian: Sums = ()
+    orders: Sums = field(default=(), repr=False)
+    ceiling: Sums = field(default=(), repr=False)
+    forward: Sums = field(default=(), repr=False)
+    backward: Sums = field(default=(), repr=False)
+    gaussian: Sums = field(default=(), repr=False)
     steps: int = 0
     change: str | None = None
     spent: float = 0.0

@@ -68,7 +68,8 @@ def account(
         return
     if theta is None or coordinates != 1 or sampling_rate != 1:
         raise ValueError(
-            "THETA must be given, or --noise-bound; --coordinates and --sampling-rate go with that"
+            "THETA must be given, or --noise-bound; --coordinates and --sampling-rate go with that "
+            "(--noise-bound=inf is the plain Gaussian)"
         )
     from ringfence.accounting.profile import fixed_theta_guarantee
     from ringfence.accounting.sensitivity import Sensitivity

@@ -218,7 +218,7 @@ def locked(path: Path) -> int:
     ...     lock = locked(Path(folder, "run"))
     ...     locked(Path(folder, "run"))
     Traceback (most recent call last):
-    BlockingIOError: ... is in use by another process or engine
+    BlockingIOError: ... is in use by another process or engine: close that one first
     >>> unlock(lock)
     """
     lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -228,7 +228,9 @@ def locked(path: Path) -> int:
         except BaseException as error:
             os.close(lock)
             if isinstance(error, BlockingIOError):
-                raise BlockingIOError(f"{path} is in use by another process or engine") from None
+                raise BlockingIOError(
+                    f"{path} is in use by another process or engine: close that one first"
+                ) from None
             raise
     return lock
 

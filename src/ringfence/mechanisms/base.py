@@ -512,10 +512,10 @@ def checked_mechanism(value: object) -> Mechanism:
 
     >>> checked_mechanism(1.0)
     Traceback (most recent call last):
-    TypeError: mechanism must be a ringfence mechanism, got 1.0
+    TypeError: mechanism must be a ringfence mechanism such as Gaussian(sigma=1.0), got 1.0
     """
     if not isinstance(value, Mechanism):
-        raise TypeError(f"mechanism must be a ringfence mechanism, got {value!r}")
+        raise TypeError(f"mechanism must be a ringfence mechanism such as Gaussian(sigma=1.0), got {value!r}")
     return value
 
 

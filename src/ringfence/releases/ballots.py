@@ -87,7 +87,7 @@ class Votes:
     ``marks`` are the numbers of the choices, (people, queries), and negative where a person made none.
     ``people`` are the names of the people, where a column has them, and ``voters`` is how many ballots there
     are, where that is known. ``keys`` are the columns that tell the queries apart, where there are some, and
-    ``told`` are sentences for the owner of the data alone.
+    ``for_owner`` are sentences for the owner of the data alone.
     """
 
     queries: list[Any]
@@ -98,7 +98,7 @@ class Votes:
     people: list[Any] | None = None
     voters: int | None = None
     keys: Columns | None = None
-    told: tuple[str, ...] = ()
+    for_owner: tuple[str, ...] = ()
 
     @classmethod
     def of_ballots(
@@ -147,7 +147,7 @@ class Votes:
             first = place.argsort(dim=1)[:, :at_most]
             kept.append(torch.full_like(some, -1).scatter(1, first, some.gather(1, first).clamp(min=-1)))
         votes = Votes.of_ballots(self.queries, self.choices, torch.cat(kept), self.people)
-        return replace(votes, told=(*self.told, *([short_of(beyond, at_most)] if beyond else ())))
+        return replace(votes, for_owner=(*self.for_owner, *([short_of(beyond, at_most)] if beyond else ())))
 
 
 def check_clear(column: str, unclear: bool) -> None:
@@ -191,7 +191,9 @@ def read_ballots(
             if not table.fits(len(names), _KEPT):
                 bound = limit(len(names))
                 counts = count_ballots(table, names, len(choices), code, rule, own, bound)
-                return Votes(names, choices, counts, "persons" if own else "rows", told=tuple(table.told))
+                return Votes(
+                    names, choices, counts, "persons" if own else "rows", for_owner=tuple(table.for_owner)
+                )
             table = table.read([*own, *names])
         people = table.names(own[0]) if own else None
         marks = table.coded(names, code, -1, rule)
@@ -308,7 +310,7 @@ def read_votes(
         counts.view(-1, choices).double(),
         "rows" if person is None else "persons",
         keys=places.columns,
-        told=tuple(rows.told),
+        for_owner=tuple(rows.for_owner),
     )
 
 
@@ -447,10 +449,10 @@ class Poll:
         self.budget.charge(account, what)
         return account, said
 
-    def told(self, law: DecisionLaw, votes: Votes) -> tuple[str, ...]:
+    def for_owner(self, law: DecisionLaw, votes: Votes) -> tuple[str, ...]:
         """What the owner of the data alone may know: how many decisions are wrong, and who counts less."""
         chances = chances_of_error(law, votes.values(law)).tolist()
-        return (*votes.told, expected_wrong(chances, votes.queries))
+        return (*votes.for_owner, expected_wrong(chances, votes.queries))
 
     @property
     def settings(self) -> tuple[tuple[str, str], ...]:

@@ -197,7 +197,7 @@ def open_cells(
         cells = public_cells(rows, by, domain, bins, taken, missing)
         most = checked_at_most(at_most, person, cells.count, aggregated=aggregated)
         rows_are: RowsAre = "aggregated" if aggregated else "rows" if person is None else "persons"
-        source = Source(cells.columns, partial(make_table, rows.kind), rows_are, most, rows.told)
+        source = Source(cells.columns, partial(make_table, rows.kind), rows_are, most, rows.for_owner)
         yield rows, cells, source, most
 
 
@@ -592,7 +592,7 @@ def _survey(
         )
     left_out = [cell == _LEFT_OUT for cell in survey["cell"].to_pylist()]
     if number := sum(survey["rows"].filter(left_out).to_pylist()):
-        rows.told.append(f"Rows left out, which have no value in a column of the cells: {number:,}.")
+        rows.for_owner.append(f"Rows left out, which have no value in a column of the cells: {number:,}.")
     return survey
 
 
@@ -637,7 +637,7 @@ def count_kept(
         asked["beyond"] = kept.beyond.sum()
     answer = rows.ask(kept.group_by(*by).aggregate(**asked))
     if "beyond" in asked and (beyond := sum(answer["beyond"].to_pylist())):
-        rows.told.append(short_of(beyond, at_most))
+        rows.for_owner.append(short_of(beyond, at_most))
     return answer
 
 

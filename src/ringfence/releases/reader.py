@@ -118,13 +118,13 @@ class Table:
 class Rows:
     """A table of Ibis. ``kind`` and ``text`` are those of ``Table``.
 
-    ``told`` are sentences about the data for its owner alone.
+    ``for_owner`` are sentences about the data for its owner alone.
     """
 
     table: "ir.Table"
     kind: str = "pyarrow"
     text: bool = False
-    told: list[str] = field(default_factory=list)
+    for_owner: list[str] = field(default_factory=list)
 
     @property
     def columns(self) -> Sequence[str]:

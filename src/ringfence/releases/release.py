@@ -292,7 +292,7 @@ def _attack(account: ReleaseAccount, person: str) -> str:
 
 @dataclass(frozen=True)
 class Source:
-    """What is public about the data that a job has read, and ``told``: sentences for its owner alone.
+    """What is public about the data that a job has read, and ``for_owner``: sentences for its owner alone.
 
     ``keys`` tell the rows of its table apart, and ``like`` makes a frame of the kind that came in. One person
     counts in ``at_most`` units, or in all of them.
@@ -302,7 +302,7 @@ class Source:
     like: Callable[[Columns], Any]
     rows_are: RowsAre
     at_most: int | None
-    told: Sequence[str] = ()
+    for_owner: Sequence[str] = ()
 
     def release(
         self,
@@ -322,7 +322,7 @@ class Source:
         words |= {"rows_are": self.rows_are, "at_most": self.at_most}
         statement = build_statement(account, budget, released=title.split()[0].lower(), **words)
         table = (title, self.keys, released, errors, hidden, self.like)
-        more = (settings, tuple(self.told), intervals or {})
+        more = (settings, tuple(self.for_owner), intervals or {})
         return Release(*table, account, statement, bars, *more)
 
 

@@ -122,9 +122,9 @@ def release_votes(
         for height, (answer, look) in enumerate((("no", "truncated"), ("yes", "rectified")))
     ]
     like = partial(make_coded_table, kind_of(ballots), _NUMBERS)
-    told = (*poll.told(law, votes), *shares_instead(poll.budget, votes))
+    for_owner = (*poll.for_owner(law, votes), *shares_instead(poll.budget, votes))
     keys = {"question": votes.queries}
-    return Source(keys, like, votes.rows_are, poll.at_most, told).release(
+    return Source(keys, like, votes.rows_are, poll.at_most, for_owner).release(
         account,
         poll.budget,
         "Answers",

@@ -193,7 +193,7 @@ def announce(
         {words.candidate: ["no answer" if at < 0 else names[at] for at in drawn]},
     )
     keys = votes.keys or {"query": votes.queries}
-    return Source(keys, like, votes.rows_are, poll.at_most, poll.told(law, votes)).release(
+    return Source(keys, like, votes.rows_are, poll.at_most, poll.for_owner(law, votes)).release(
         account,
         poll.budget,
         words.winners.capitalize(),

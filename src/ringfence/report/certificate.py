@@ -116,7 +116,7 @@ class Certificate:
         """Writes the page, JSON beside it, and a key that only its owner may read; returns the three."""
         path = Path(path)
         plain, key = path.with_suffix(".json"), path.with_suffix(".key")
-        if path in (plain, key):
+        if path.suffix not in (".html", ".htm"):
             raise ValueError(f"--out must be the name of a page, such as certificate.html, got {path}")
         path.parent.mkdir(parents=True, exist_ok=True)
         for file, value, mode in (

@@ -208,10 +208,10 @@ def private_scaling(rows: Tensor, sums: PrivateSums) -> tuple[Tensor, Tensor]:
             theta += some.sum(dim=0)
         mean, square = (sums.release(f"moments {number}", theta, moments) / size).split(width)
         noise = float(planned.law.sigma) / size
-        mean = mean * _kept(width * noise**2, mean)
+        mean = mean * _james_stein_factor(width * noise**2, mean)
         variance = square - mean.square()
         level = variance.mean().clamp(min=0)
-        variance = level + (variance - level) * _kept(width * noise**2, variance - level)
+        variance = level + (variance - level) * _james_stein_factor(width * noise**2, variance - level)
         variance = variance.clamp(min=min(max(noise, _LEAST_VARIANCE), 1.0), max=1)
         center = center + scale * mean
         scale = scale * variance.sqrt() * (2 if number < _ROUNDS else 1)
@@ -241,12 +241,12 @@ def private_row_scaling(rows: Tensor, sums: PrivateSums) -> tuple[Tensor, Tensor
         theta += some.sum(dim=0)
     mean = sums.release("mean", theta, clipped) / sums.public_size
     noise = float(planned.law.sigma) / sums.public_size
-    center = mean * _kept(width * noise**2, mean)
+    center = mean * _james_stein_factor(width * noise**2, mean)
     left = max(1 - float(center.square().sum()), noise, _LEAST_VARIANCE)
     return center, torch.full_like(center, math.sqrt(left / width))
 
 
-def _kept(noise: float, found: Tensor) -> float:
+def _james_stein_factor(noise: float, found: Tensor) -> float:
     """Returns what James and Stein leave of a vector whose noise has this expected squared norm."""
     square = float(found.square().sum())
     return max(0.0, 1 - noise / square) if square > 0 else 0.0
@@ -274,5 +274,7 @@ def private_log_shares(
     theta = torch.bincount(labels, own, minlength=classes).double()
     counts, noise = sums.release("classes", theta, one_hot), float(sums.plan["classes"].law.sigma)
     apart = counts - counts.mean()
-    counts = (counts.mean() + apart * _kept((classes - 1) * noise**2, apart)).clamp(min=max(noise, 1.0))
+    counts = (counts.mean() + apart * _james_stein_factor((classes - 1) * noise**2, apart)).clamp(
+        min=max(noise, 1.0)
+    )
     return torch.log(counts / counts.sum())

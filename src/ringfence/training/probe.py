@@ -110,7 +110,7 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
     @cached_property
     def account_(self) -> PerInstanceAccountant:
         """The account of every release of the fit."""
-        training = self._kept("account_")
+        training = self._fitted_run("account_")
         with one_thread(self.coef_.size):
             return training.account()
 
@@ -120,7 +120,7 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         The numbers are computed when they are asked for, from the training data. The fitted probe refers
         to that data, but is saved without it. The numbers are sensitive.
         """
-        return self._kept("example_epsilons").example_epsilons(delta, kind).numpy()
+        return self._fitted_run("example_epsilons").example_epsilons(delta, kind).numpy()
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns the state without the training data, which a model that is passed on must not carry.
@@ -133,7 +133,7 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
             state |= {"account_": state["_training"].promised(), "_training": None}
         return state
 
-    def _kept(self, asker: str) -> "_Training":
+    def _fitted_run(self, asker: str) -> "_Training":
         """Returns the training run, with the data that fit was given."""
         check_is_fitted(self)
         if self._training is None:
@@ -266,8 +266,8 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         if target is None:
             if self.mechanism is None or isinstance(self.mechanism, str):
                 raise ValueError(
-                    f"target_epsilon must be given where mechanism is {self.mechanism!r}, which has no "
-                    "sigma, got None"
+                    "target_epsilon and target_delta must be given, or a mechanism with a sigma, such as "
+                    f"Gaussian(sigma=5.0), got target_epsilon None and mechanism {self.mechanism!r}"
                 )
             law = self.mechanism
         else:
@@ -412,7 +412,7 @@ class LinearProbe(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
         numbers are computed when they are asked for, from the training data. The fitted probe refers to
         that data, but is saved without it. The numbers are sensitive.
         """
-        training = self._kept("fisher_information_loss")
+        training = self._fitted_run("fisher_information_loss")
         if training.scaling is not None:
             raise ValueError(
                 "fisher_information_loss needs private_scaling to be False: counts of magnitudes jump where "
@@ -498,6 +498,12 @@ def _validated(estimator: BaseEstimator, *data: Any, **options: Any) -> Any:
     try:
         return validate_data(estimator, *map(plain, data), **options)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+        if "contains NaN" in str(
+            error
+        ):  # scikit-learn would advise an imputer, which is fitted to private data
+            raise ValueError(
+                f"{str(error).splitlines()[0]} Fill it in with public constants, or leave out such rows"
+            ) from None
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(f"X and y must be features (n, p) and labels (n,): {error}") from None
 

@@ -85,7 +85,7 @@ class Units:
         return self.units is None and self.transform is None
 
     def of(self, dataset: Any, rows: int) -> "Units":
-        """Returns the units of a dataset of so many rows."""
+        """Returns the units of a dataset with this number of rows."""
         if self.units is None:
             return replace(self, count=rows)
         given = dataset[self.units] if isinstance(self.units, str) else self.units

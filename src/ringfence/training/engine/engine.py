@@ -139,7 +139,7 @@ class PrivacyEngine:
     ) -> None:
         checked_mechanism(mechanism)
         if not isinstance(clip, Clip):
-            raise TypeError(f"clip must be a ringfence Clip such as Clamp(1e-3), got {clip!r}")
+            raise TypeError(f"clip must be a ringfence Clip such as Norm(1.0), got {clip!r}")
         if sampling in ("shuffle", "balls_in_bins"):
             raise ValueError(
                 f"sampling must be 'poisson', 'full' or 'random_allocation', got {sampling!r}: no gain is "

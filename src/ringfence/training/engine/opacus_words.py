@@ -19,6 +19,8 @@ _WORDS = {
     "noise_generator": "PrivacyEngine(..., seed=...)",
     "accountant": "engine.account, which every engine has",
     "get_epsilon": "engine.guarantee(delta).epsilon",
+    "save_checkpoint": "engine.save(path)",
+    "load_checkpoint": "engine.load(path), after make_private",
 }
 
 

@@ -150,7 +150,10 @@ class TrainingRun:
     def forward(self, inputs: Inputs) -> Any:
         """Returns the outputs of the model in training, of which the user's loop takes the loss."""
         if self._batch is None:
-            raise ValueError("the model was called in training outside of the private loader's loop")
+            raise ValueError(
+                "the model was called in training outside of the private loader's loop: call "
+                "model.eval() first to evaluate it"
+            )
         if self._output is not None:
             raise ValueError("the model was called twice for one batch: an example may count only once")
         batch, _ = self._batch
@@ -161,7 +164,10 @@ class TrainingRun:
         count = len(units.rows(batch.indices, batch.step)) * units.augmentations
         for name, value in (*enumerate(args), *kwargs.items()):
             if len(value) != count:
-                raise ValueError(f"input {name} has {len(value)} rows, the batch {count}")
+                raise ValueError(
+                    f"input {name} has {len(value)} rows, the batch {count}: give the model every "
+                    "batch of the private loader whole"
+                )
             if value.is_floating_point():
                 checks.require(f"input {name}", "must be finite", value, torch.isfinite(value))
         places = units.places(batch.indices, batch.step)
@@ -205,7 +211,10 @@ class TrainingRun:
     def _clipped_sum(self) -> tuple[MicroBatch, Tensor]:
         """Returns the batch that is due and the sum of its clipped gradients."""
         if self._batch is None or self._output is None:
-            raise ValueError("optimizer.step() needs a batch: call model(inputs) and loss.backward() first")
+            raise ValueError(
+                "optimizer.step() needs a batch: call model(inputs), of the model that "
+                "make_private returned, and loss.backward() first"
+            )
         (batch, values), (inputs, outputs) = self._batch, self._output
         if all(output.grad is None for output in tree_leaves(outputs)):
             raise ValueError("optimizer.step() needs a gradient: call loss.backward() first")
@@ -224,9 +233,11 @@ class TrainingRun:
             outputs,
         )
         if self.plan.loss is not None and batch.indices:
-            cotangents = self._own(batch, values, inputs, tree_map(torch.detach, outputs), cotangents)
+            cotangents = self._own_cotangents(
+                batch, values, inputs, tree_map(torch.detach, outputs), cotangents
+            )
         dtype = torch.float64 if self.plan.secure else None
-        cotangents = tree_map(lambda each: self._of_units(each, len(first_input(inputs))), cotangents)
+        cotangents = tree_map(lambda each: self._unit_cotangents(each, len(first_input(inputs))), cotangents)
         if self.examples is not None:
             self._parts.append((batch, inputs, cotangents))
         with self._seeded(batch, inputs), self.layout.gathered():
@@ -239,11 +250,12 @@ class TrainingRun:
             if not untouched and bool(p.grad.any()):
                 raise ValueError(
                     f"the loss in the loop has a gradient by {name} that does not go through the model's "
-                    "outputs, such as that of a penalty on parameters: nothing was released. Use the "
-                    "optimizer's weight_decay, or move the parameters after optimizer.step()"
+                    "outputs, such as that of a penalty on parameters, or of clip_grad_norm_ where gradients "
+                    "were not zeroed: nothing was released. Use the optimizer's weight_decay, or move the "
+                    "parameters after optimizer.step()"
                 )
 
-    def _of_units(self, cotangents: Tensor, rows: int) -> Tensor:
+    def _unit_cotangents(self, cotangents: Tensor, rows: int) -> Tensor:
         """The cotangents of all rows, 0 for those that fill up, so that those of a unit add up to a mean."""
         if self._real is not None:
             zeros = cotangents.new_zeros(rows, *cotangents.shape[1:])
@@ -251,7 +263,9 @@ class TrainingRun:
         per_unit = self.plan.units.per_unit
         return cotangents if per_unit == 1 else cotangents / per_unit
 
-    def _own(self, batch: MicroBatch, values: Any, inputs: Inputs, outputs: Any, cotangents: Any) -> Tensor:
+    def _own_cotangents(
+        self, batch: MicroBatch, values: Any, inputs: Inputs, outputs: Any, cotangents: Any
+    ) -> Tensor:
         """Returns the cotangents of each example's own loss, in the place of those of the loop.
 
         None was divided by the number of examples in the batch, and those of a secure run have no rounding
@@ -406,7 +420,7 @@ class TrainingRun:
         return done, done + new
 
     def charged_cost(self, count: int) -> PrivacyLoss:
-        """Returns what so many charges of ``charged_until`` cost, whatever the data."""
+        """Returns what this number of charges of ``charged_until`` costs, whatever the data."""
         each = self.plan.batches.steps_an_epoch if self.plan.batches.is_allocated else 1
         return self.plan.cost(self.gradients.size, count * each)
 
@@ -709,7 +723,7 @@ def _targets(values: Any) -> Tensor:
 
 
 def _version(value: Tensor | None) -> int:
-    """How often a tensor was written to."""
+    """Returns how often a tensor was written to."""
     return 0 if value is None else value._version
 
 

@@ -122,7 +122,7 @@ class ExampleGradients:
             name: self._reasons.get(name, f"{kind.__name__} is not known") for name, kind in kinds.items()
         }
 
-    def nothing(self, dtype: torch.dtype | None = None) -> Tensor:
+    def zeros(self, dtype: torch.dtype | None = None) -> Tensor:
         """A flat vector of zeros, one for each trained number; ``dtype`` None stands for the parameters'."""
         first = next(iter(self.parameters.values()))
         return torch.zeros(self.size, dtype=dtype or first.dtype, device=first.device)
@@ -167,16 +167,16 @@ class ExampleGradients:
         of the sum; None stands for that of the parameters. The inputs are those that ``forward`` had last, or
         others.
         """
-        total = self.nothing()
+        total = self.zeros()
         if clip.looks_at == "all" or dtype not in (None, total.dtype) or not self._is_passable(inputs):
-            total = self.nothing(dtype)
+            total = self.zeros(dtype)
             for rows in self.each(inputs, cotangents):
                 total += clip(rows).sum(dim=0, dtype=total.dtype)
             return total
         leaves = tree_leaves(cotangents)
         for one in self._passes_again(inputs):
             if one.also:
-                total += clip(self._formed_unit(one, leaves))[0]
+                total += clip(self._gradient_of_unit(one, leaves))[0]
             else:
                 self._add(total, one, [leaf[one.rows] for leaf in leaves], clip)
         return total
@@ -195,23 +195,23 @@ class ExampleGradients:
             length = min(length, max(1, _CACHED // self.size))
         for one in self._passes_again(inputs):
             if one.also:
-                yield self._formed_unit(one, leaves)
+                yield self._gradient_of_unit(one, leaves)
                 continue
             parts: list[Part] = []
-            with self._plainly():
+            with self._plain_precision():
                 one.backward([leaf[one.rows] for leaf in leaves], parts.extend)
             units = one.count // self.per_unit
             for start in range(0, units, length):
-                yield self._formed(parts, slice(start, min(start + length, units)))
+                yield self._gradients_of_units(parts, slice(start, min(start + length, units)))
 
-    def _formed_unit(self, one: Pass, cotangents: list[Tensor]) -> Tensor:
+    def _gradient_of_unit(self, one: Pass, cotangents: list[Tensor]) -> Tensor:
         """The flat gradient of the unit whose rows several passes share."""
-        total = self.nothing().unsqueeze(0)
+        total = self.zeros().unsqueeze(0)
         for each in (one, *one.also):
             parts: list[Part] = []
-            with self._plainly():
+            with self._plain_precision():
                 each.backward([leaf[each.rows] for leaf in cotangents], parts.extend)
-            total += self._formed(parts, slice(0, 1))
+            total += self._gradients_of_units(parts, slice(0, 1))
         return total
 
     def _gradient_alone(self, inputs: Inputs, cotangents: list[Tensor], i: int) -> Tensor:
@@ -229,10 +229,10 @@ class ExampleGradients:
         )
         return torch.cat([gradient.reshape(1, -1) for gradient in found], dim=1)
 
-    def _formed(self, parts: Iterable[Part], examples: slice) -> Tensor:
+    def _gradients_of_units(self, parts: Iterable[Part], examples: slice) -> Tensor:
         """The flat gradients of some units of a pass."""
-        with self._plainly():
-            rows = self.nothing().new_zeros(examples.stop - examples.start, self.size)
+        with self._plain_precision():
+            rows = self.zeros().new_zeros(examples.stop - examples.start, self.size)
             places = self.split(rows)
             for name, some, contribution in parts:
                 place = places[name] if some is ALL else places[name][:, some]
@@ -260,7 +260,7 @@ class ExampleGradients:
                 else:
                     put(name, rows, contribution)
 
-        with self._plainly():
+        with self._plain_precision():
             one.backward(cotangents, receive)
             for name, uses in again.items():
                 if uses:
@@ -283,7 +283,7 @@ class ExampleGradients:
         """Whether each example goes through a copy of the model, because vmap cannot run it."""
         state = (self._autocast, *state_of(self.model, id if self.moving else Tensor.data_ptr))
         if state != self._seen:
-            self.fallback_reason = self._decided(inputs)
+            self.fallback_reason = self._reason_to_fall_back(inputs)
             self._seen = state  # where that fails, it is decided again
             if self.fallback_reason is not None:
                 warnings.warn(
@@ -291,7 +291,7 @@ class ExampleGradients:
                 )
         return self.fallback_reason is not None
 
-    def _decided(self, inputs: Inputs) -> str | None:
+    def _reason_to_fall_back(self, inputs: Inputs) -> str | None:
         """Finds the layers that can be watched; returns why vmap cannot run the model, or None.
 
         Layers that cannot be trained privately are refused by name, and so is another set of trained
@@ -359,7 +359,7 @@ class ExampleGradients:
         return nullcontext() if self._autocast is None else torch.autocast(*self._autocast)
 
     @contextmanager
-    def _plainly(self) -> Iterator[None]:
+    def _plain_precision(self) -> Iterator[None]:
         """Sums are taken in the precision that they ask for, and nothing of them is differentiated."""
         device = next(iter(self.parameters.values())).device
         with torch.no_grad(), torch.autocast(device.type, enabled=False):
@@ -411,7 +411,7 @@ class ExampleGradients:
         Units whose rows decide differently are taken one by one. With ``one_unit`` all rows are of one.
         """
         count = len(first_input(inputs))
-        filled = inputs if self.rows is None or count >= size else self._filled(inputs, size)
+        filled = inputs if self.rows is None or count >= size else self._fill_up(inputs, size)
         how: dict[str, Any] = {"keep": keep, "tracing": tracing}
         try:
             yield self._pass(filled, count, rows, one_unit=one_unit, **how)
@@ -432,7 +432,7 @@ class ExampleGradients:
                 first, *others = self._separate(part, places[own.cpu()], one_unit=True, **how)
                 yield replace(first, also=tuple(others))
 
-    def _filled(self, inputs: Inputs, size: int) -> Inputs:
+    def _fill_up(self, inputs: Inputs, size: int) -> Inputs:
         """The inputs, filled up with copies of themselves."""
         again = torch.arange(size, device=first_input(inputs).device) % len(first_input(inputs))
         filled: Inputs = mapped(lambda value: value[again], inputs)

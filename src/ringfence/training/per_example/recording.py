@@ -42,7 +42,7 @@ class RecordedGradients(ExampleGradients):
         if self.not_recorded_because is not None:
             return super().forward(inputs)
         count = len(first_input(inputs))
-        some = self._filled(inputs, self.rows) if self.rows is not None and count < self.rows else inputs
+        some = self._fill_up(inputs, self.rows) if self.rows is not None and count < self.rows else inputs
         shapes = [(tuple(each.shape), each.dtype) for each in tree_leaves(some)]
         granted = (shapes, self._seen)
         if granted != self._granted:
@@ -100,7 +100,7 @@ class Recording:
     """
 
     def __init__(self, gradients: RecordedGradients, inputs: Inputs, clip: Clip) -> None:
-        self._inputs, self._total = mapped(torch.clone, inputs), gradients.nothing()
+        self._inputs, self._total = mapped(torch.clone, inputs), gradients.zeros()
         self._forward, self._backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         # errors of other threads, such as those that pin memory, are their own
         how: Any = {"stream": torch.cuda.Stream(), "capture_error_mode": "thread_local"}
