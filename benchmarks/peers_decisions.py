@@ -12,7 +12,7 @@ epsilon at delta = 1e-5 is that of the method's own account. Voters are added or
 and replaced (one teacher's vote becomes another) in PATE's queries, for everybody.
 
     sign or winner        with Gaussian noise, and with Gumbel noise on every count (", Gumbel")
-    data-independent      the Gaussian behind the decision, exactly (GDP), as any library with GDP says
+    data-independent      for every dataset: the Gaussian behind it, exactly (GDP); of yes or no less
     per-instance          ``DecisionAccountant`` (Rényi) and ``decision_profile`` (tight): sensitive
     publishable           ``publishable_decision_epsilon``, the median of several draws, its own cost included
     PATE 2018             the data-dependent bound of the same release (``benchmarks/pate.py``): sensitive

@@ -26,7 +26,7 @@ TRAINED = {
     "Pets": (0.96, 0.83, 1.36),
     "digits": (1.09, 0.91, 1.43),
 }
-# the same at 1 % wrong decisions: tight and per-instance over data-independent, which is the Gaussian's
+# the same at 1 % wrong decisions: tight and per-instance over the Gaussian's
 DECIDED = {"votes": 1.06 / 4.93, "labels": 0.792 / 4.89}
 
 

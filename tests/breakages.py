@@ -296,6 +296,12 @@ losses beyond the grid forgotten
 the first move stands for all
 - for loss in losses[1:]:
 + for loss in losses[:0]:
+yes and no in a cell of t dominated by the coin at its end
+- high, low = yes[:-1], no[1:]
++ high, low = yes[1:], no[1:]
+yes and no far from a tie left out
+- losses = [Loss(np.array([0]), np.array([1 - rare]), rare), Loss.of_atoms(np.ones(1), yes[-1:], step)]
++ losses, high, low = [], high[half:], low[half:]
 pure privacy as if the truth were told half the time
 - 1 / (1 + math.exp(-size)), 1 / (1 + math.exp(size))
 + 0.5, 0.5
@@ -1014,12 +1020,18 @@ Gumbel noise found for voters who are added, where they are replaced
 + "added", poll.at_most, steps=queries)
 @ src/ringfence/releases/ballots.py: releases/votes
 Gumbel noise found for one query
-- budget, charged = poll.budget, poll.at_most or queries
-+ budget, charged = poll.budget, 1
+- charged = poll.at_most or queries
++ charged = 1
+yes or no with the noise of the Gaussian, where less is enough
+- less = cost(most) <= target
++ less = False
+less noise for yes or no where Gaussians are counted
+- or poll.publish or poll.budget.ledger is not None:
++ or poll.publish:
 @ src/ringfence/releases/ballots.py: releases/votes releases/winners
 the worse noise
-- or leads[0] < leads[1] else
-+ or leads[0] > leads[1] else
+- if gumbel is None or lead_of(gaussian, choices, close) <= lead_of(gumbel, choices, close):
++ if gumbel is None or lead_of(gaussian, choices, close) > lead_of(gumbel, choices, close):
 @ src/ringfence/releases/ballots.py: releases/engines
 several votes of a person at one query
 - own = bounded(rows, own, cells.count, 1, each=("person", "query"))

@@ -26,6 +26,7 @@ from ringfence.accounting.decisions import (
     zcdp,
 )
 from ringfence.accounting.induction import Pairs
+from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.profile import PrivacyProfile
 from ringfence.mechanisms.decision import Decision
 from tests.accounting.exact_profile import product_delta
@@ -329,6 +330,24 @@ def test_the_gaussian_and_the_ceiling_of_a_bounded_range_are_two_numbers() -> No
         assert loss.dominating == (("range", pytest.approx(eta, rel=1e-11), 2),)
         assert loss.epsilon(0.0) == pytest.approx(2 * eta, rel=1e-10)
         assert loss.epsilon(1e-5) < 2 * eta < zcdp_epsilon(2 * eta**2 / 8, 1e-5)
+
+
+def test_yes_or_no_costs_less_than_the_gaussian_for_every_dataset() -> None:
+    """Where nothing else is released but signs, and each question moves by the same; else as the Gaussian."""
+    loss, twice = (loss_of_any(rf.StochasticSign(10.0), 20, who) for who in ("added", "replaced"))
+    assert loss.dominating == (("sign", pytest.approx(0.1, rel=1e-11), 20),)
+    assert twice.dominating == loss.of_replaced().dominating == (("sign", pytest.approx(0.2, rel=1e-11), 20),)
+    gaussian = rf.PrivacyLoss(loss.releases)
+    assert loss.epsilon(1e-6) < 0.84 * gaussian.epsilon(1e-6)
+    assert loss.delta(0.5) < gaussian.delta(0.5)
+    assert (loss + loss).dominating == (("sign", pytest.approx(0.1, rel=1e-11), 40),)
+    assert (loss + gaussian).epsilon(1e-6) == pytest.approx((gaussian + gaussian).epsilon(1e-6), rel=1e-9)
+    pure = PrivacyLoss.of_zcdp(0.02, 0.02, dominating=(("pure", 0.2, 1),))
+    assert (loss + pure).epsilon(1e-6) == pytest.approx((gaussian + pure).epsilon(1e-6), rel=1e-9)
+    few = rf.DecisionAccountant(rf.StochasticSign(10.0), neighbours="added", at_most=2)
+    few.step(torch.zeros(20))
+    assert few.privacy_loss().dominating == (("sign", pytest.approx(0.1, rel=1e-11), 2),)
+    assert loss_of_any(rf.StochasticSign(10.0), 2, "replaced", 2).dominating == ()
 
 
 def test_sharper_than_renyi_and_the_gaussian() -> None:

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting import induction as method
-from ringfence.accounting.conversion import zcdp_epsilon
+from ringfence.accounting.conversion import gaussian_epsilon, zcdp_epsilon
 from ringfence.accounting.decisions import decision_profile
 from ringfence.accounting.induction import (
     Grid,
@@ -34,7 +35,7 @@ GRID = Grid(STEP, 6000)
 P = np.array([0.5, 0.3, 0.2])
 MOVES = [np.array([0.4, 0.4, 0.2]), np.array([0.6, 0.2, 0.2]), np.array([0.45, 0.3, 0.25])]
 
-SIGN = rf.StochasticSign(1.0)
+SIGN, NORMAL = rf.StochasticSign(1.0), NormalDist()
 THETAS, SIZES = [0.2, -0.5, 1.5, 0.9, -0.1], [0.6, 0.3, 0.6, 0.4, 0.5]
 
 
@@ -124,6 +125,56 @@ def test_ranges_that_take_too_long_or_that_floats_do_not_hold() -> None:
         assert dominated_curve((("range", eta, count),)) is None
         assert dominated_epsilon((("range", eta, count),), 1e-5) == pytest.approx(eta * count)
         assert dominated_delta((("range", eta, count),), 0.9 * eta * count) == 1.0
+
+
+def worst_signs(mu: float, count: int, x: float, t: list[float]) -> float:
+    """By definition: after each answer t may be chosen anew, and which of both laws is the neighbour's."""
+    if not count:
+        return max(0.0, -math.expm1(-x))
+    found = []
+    for at in t:
+        for p, q in ((at + mu, at), (at, at + mu)):
+            outcomes = [(NORMAL.cdf(p), NORMAL.cdf(q)), (NORMAL.cdf(-p), NORMAL.cdf(-q))]
+            found.append(sum(a * worst_signs(mu, count - 1, x + math.log(a / b), t) for a, b in outcomes))
+    return max(found)
+
+
+@pytest.mark.parametrize(
+    ("mu", "count", "places"), [(0.5, 1, 2001), (0.5, 2, 81), (0.3, 3, 13), (4.0, 2, 41)]
+)
+def test_every_t_of_yes_or_no_is_covered(mu: float, count: int, places: int) -> None:
+    pairs, t = (("sign", mu, count),), (np.linspace(-4, 4, places) - 0.37 * mu).tolist()
+    for share in (0.0, 0.3, 0.7, 1.2):
+        epsilon = share * mu * count
+        exact = worst_signs(mu, count, -epsilon, t)
+        assert exact <= dominated_delta(pairs, epsilon) <= 1.1 * exact + 1e-3 * mu
+    assert dominated_epsilon(pairs, 0.0) == math.inf
+    alone = [dominated_delta(pairs, epsilon) for epsilon in (0.1, 0.5)]
+    assert alone == [dominated_delta((("sign", mu, count),), epsilon) for epsilon in (0.1, 0.5)]
+
+
+@pytest.mark.parametrize(("mu", "count", "gain"), [(0.1, 99, 0.795), (0.1, 7, 0.875), (0.05, 400, 0.8)])
+def test_yes_or_no_costs_little_more_than_any_t_for_all_and_less_than_the_gaussian(
+    mu: float, count: int, gain: float
+) -> None:
+    """One t at every question, which is fixed in advance, binomially."""
+    epsilon, no = dominated_epsilon((("sign", mu, count),), 1e-6), np.arange(count + 1)
+
+    def fixed(t: float, epsilon: float) -> float:
+        of_yes, of_no = (math.log(NORMAL.cdf(t + s * mu) / NORMAL.cdf(t)) for t, s in ((t, 1), (-t, -1)))
+        chances = scipy.stats.binom.pmf(no, count, NORMAL.cdf(-t - mu))
+        return float((chances * -np.expm1(np.minimum(0, epsilon - (count - no) * of_yes - no * of_no))).sum())
+
+    worst = [max(fixed(t, share * epsilon) for t in np.linspace(-3, 3, 200)) for share in (1, 0.96)]
+    assert worst[0] <= 1e-6 < worst[1]
+    assert epsilon < gain * gaussian_epsilon(mu * math.sqrt(count), 1e-6)
+
+
+def test_signs_that_take_too_long_or_that_floats_do_not_hold() -> None:
+    for pairs in ((("sign", 0.1, 2), ("sign", 0.2, 1)), (("sign", 0.1, 10**5),), (("sign", 40.0, 1),)):
+        assert dominated_curve(pairs) is None
+        assert dominated_epsilon(pairs, 1e-5) == math.inf
+        assert dominated_delta(pairs, 1.0) == 1.0
 
 
 def randomised_response(sizes: list[float], epsilon: float) -> float:

@@ -97,9 +97,12 @@ def test_a_target_is_met_for_every_dataset_and_hardly_missed(
 ) -> None:
     job, data, own = JOBS[name]
     made = job(data, **{**own, **arguments}, epsilon=0.7, delta=1e-5)
-    assert 0.69 < made.account.epsilon <= 0.7
+    assert 0.6999 < made.account.epsilon <= 0.7
     exact = gaussian_epsilon(math.sqrt(square) / sigma_of(made), 1e-5)
-    assert made.account.epsilon == pytest.approx(exact, rel=1e-4)
+    if name == "votes" and (arguments.get("neighbours") != "replaced" or "at_most" not in arguments):
+        assert 1.01 * made.account.epsilon < exact  # the Gaussian's, which would need more noise
+    else:
+        assert made.account.epsilon == pytest.approx(exact, rel=1e-4)
     assert made.account.guarantee.epsilon == pytest.approx(made.account.epsilon, rel=1e-12)
     assert made.account.per_instance.epsilon <= made.account.epsilon
 

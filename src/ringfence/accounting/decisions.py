@@ -14,7 +14,7 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, delta_from_rdp, gaussian_delta
 from ringfence.accounting.guarantee import ADDED_OR_REMOVED, REPLACED
-from ringfence.accounting.induction import Others, Pairs, atoms_delta
+from ringfence.accounting.induction import Dominating, Others, Pairs, atoms_delta
 from ringfence.accounting.per_instance import PerInstanceRdp
 from ringfence.accounting.privacy_loss import Accountant, PrivacyLoss, as_given
 from ringfence.accounting.profile import PrivacyProfile
@@ -259,13 +259,16 @@ def loss_of_any(
     >>> [round(loss_of_any(law, 7, "replaced").epsilon(1e-6), 3) for law in laws]
     [1.642, 1.075]
     """
-    eta = _loss_range(law, neighbours)
+    eta = _loss_range(law, neighbours) * (1 + 1e-12)
     moved = _charged(neighbours, None if at_most is None else queries) or queries
+    dominating: Dominating = (("range", eta, moved),) if eta < math.inf else ()
+    if isinstance(law, StochasticSign) and moved == queries:
+        dominating = (("sign", math.sqrt(2 * zcdp(law, neighbours)), queries),)
     return PrivacyLoss.of_zcdp(
         queries * zcdp(law, neighbours, at_most),
         queries * bounded_zcdp(law, neighbours, at_most),
         change=REPLACED if neighbours == "replaced" else ADDED_OR_REMOVED,
-        dominating=(("range", eta * (1 + 1e-12), moved),) if eta < math.inf else (),
+        dominating=dominating,
         **known,
     )
 

@@ -33,6 +33,7 @@ from torch import Tensor
 from ringfence.mechanisms import pieces
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.numerics.blocks import at_once
+from ringfence.numerics.normal import log_tail_ratio
 from ringfence.numerics.rounding import ROUNDING
 
 Array = NDArray[np.float64]
@@ -53,6 +54,9 @@ _MOST_RANGE_WORK = 5e6  # values of V, times cells; a second is about 3e7
 _LEAST_RANGE, _LARGEST_LOSS = 1e-9, 600.0
 _HELD = 1 << 21  # points of moves that are held at once
 _LOOKED_AT = 256  # releases
+_CELLS = (0.02, 0.05, 0.1)  # of yes and no: widths near a tie, and as a share of the distance from it beyond
+_FARTHEST_TIE = 9.0
+_MOST_OF_COINS, _MOST_COIN_WORK = 2000, 1.2e9  # points of the grid above 0, multiplications
 _PER_LOSS = 8  # points of the grid in the smallest of several losses
 _DENSE = 48  # points of mass from which on numpy's correlation is faster than shifted copies
 
@@ -305,13 +309,59 @@ def _range_curve(eta: float, count: int) -> tuple[Array, Array] | None:
     return epsilons, values[grid.reach :: -1] * (1 + ROUNDING * (1 + count))
 
 
+def _sign_curve(mu: float, count: int) -> tuple[Array, Array] | None:
+    """``dominated_curve`` of yes and no: coins with the chances Phi(t + mu) and Phi(t), whatever t is.
+
+    The t of a coin, and its direction, may depend on what was released before. Both losses fall with t. While
+    t moves from a to b they lie between that of no at b and that of yes at a, and the coin with these two
+    dominates all that have losses between them. Beyond the last cell no loss exceeds that of yes there, and
+    before the first one yes has next to no chance and counts as if it told everything (docs/guarantees.md).
+    """
+    if not mu * mu * count <= _LARGEST_LOSS:
+        return None
+    # no at t is yes at -t - mu, seen from the neighbour
+    eta = float(_losses_of_yes(np.array([-mu / 2]), mu)[0])  # of a tie, where most is lost
+    most = count * eta**2 / 2 + _DEVIATIONS * math.sqrt(count) * eta + 2 * eta
+    grid = Grid(step := max(eta / _PER_LOSS, most / _MOST_OF_COINS), math.ceil(most / step))
+    for width in _CELLS:
+        half = math.ceil(math.asinh(_FARTHEST_TIE + mu / 2) / width)
+        if count * 8.0 * half * (2 * grid.reach + 1) <= _MOST_COIN_WORK:
+            break
+    else:
+        return None
+    ends = np.sinh(width * np.arange(-half, half + 1))  # of the cells of t + mu / 2
+    yes, no = (_losses_of_yes(sign * ends - mu / 2, mu) * (sign * (1 + ROUNDING)) for sign in (1, -1))
+    high, low = yes[:-1], no[1:]
+    chance = np.expm1(low) / np.expm1(low - high)
+    rare = 0.5 * math.erfc((float(ends[-1]) - mu / 2) / math.sqrt(2)) * (1 + ROUNDING)
+    losses = [Loss(np.array([0]), np.array([1 - rare]), rare), Loss.of_atoms(np.ones(1), yes[-1:], step)]
+    for p, *both in zip(chance, high, low, strict=True):
+        losses.append(Loss.of_atoms(np.array([p, 1 - p]), np.array(both), step))
+    delta = induction([(losses, count)], grid)
+    return None if delta is None else _tabulated(delta, grid)
+
+
+def _losses_of_yes(t: Array, mu: float) -> Array:
+    """log Phi(t + mu) / Phi(t)."""
+    at = torch.from_numpy(-t - mu)
+    found: Array = log_tail_ratio(at, torch.full_like(at, mu)).numpy()
+    return found
+
+
+def _tabulated(delta: Callable[[float], float], grid: Grid) -> tuple[Array, Array]:
+    """(epsilon, delta) at the points of a grid from 0 on."""
+    epsilons: Array = grid.step * np.arange(grid.reach + 1, dtype=np.float64)
+    return epsilons, np.array([delta(epsilon) for epsilon in epsilons.tolist()])
+
+
 @lru_cache(maxsize=64)
 def dominated_curve(pairs: Dominating) -> tuple[Array, Array] | None:
     """Many (epsilon, delta), epsilon from 0 on, of releases that these pairs of laws dominate.
 
-    A pair is "range" for losses in an interval of that length, "pure" for epsilon-differential privacy, or
-    "gaussian" for mu-GDP. None where ranges come with others or differ, since their order would matter, where
-    it would take long, and where floats do not hold it.
+    A pair is "range" for losses in an interval of that length, "sign" for the sign of a Gaussian release with
+    that mu, "pure" for epsilon-differential privacy, or "gaussian" for mu-GDP. None where ranges or signs
+    come with others or differ, since their order would matter, where it would take long, and where floats do
+    not hold it.
 
     Guarantee: upper bounds. Randomised response, whose losses are epsilon and -epsilon, dominates every
     epsilon-differentially private release (Kairouz, Oh and Viswanath 2015), and pairs that do not depend on
@@ -322,8 +372,9 @@ def dominated_curve(pairs: Dominating) -> tuple[Array, Array] | None:
     >>> epsilons.tolist(), round(float(deltas[0]) / exact, 9), float(deltas[2])
     ([0.0, 1.0, 2.0], 1.0, 0.0)
     """
-    if any(name == "range" for name, _, _ in pairs):
-        return _range_curve(*pairs[0][1:]) if len(pairs) == 1 else None
+    if {"range", "sign"} & {name for name, _, _ in pairs}:
+        (name, size, count), *others = pairs
+        return None if others else _range_curve(size, count) if name == "range" else _sign_curve(size, count)
     pure = [(size, count) for name, size, count in pairs if name == "pure"]
     mu = math.sqrt(math.fsum(count * size * size for name, size, count in pairs if name == "gaussian"))
     variance = math.fsum(count * size * size for size, count in pure) + mu * mu
@@ -345,10 +396,7 @@ def dominated_curve(pairs: Dominating) -> tuple[Array, Array] | None:
         places = torch.arange(grid.reach, -grid.reach - 1, -1, dtype=torch.float64) * step
         last = (Gaussian(1.0).hockey_stick(0.0, mu, places) * (1 + ROUNDING)).clamp(0, 1).numpy()
     delta = induction(losses, grid, last=last)
-    if delta is None:
-        return None
-    epsilons: Array = step * np.arange(grid.reach + 1, dtype=np.float64)
-    return epsilons, np.array([delta(epsilon) for epsilon in epsilons.tolist()])
+    return None if delta is None else _tabulated(delta, grid)
 
 
 def dominated_epsilon(pairs: Dominating, delta: float) -> float:
@@ -396,8 +444,8 @@ def merged(pairs: Dominating) -> Dominating:
 
 
 def _added_up(pairs: Dominating) -> float:
-    """The largest loss of all together, which a Gaussian does not have."""
-    losses = (math.inf if name == "gaussian" else size * count for name, size, count in pairs)
+    """The largest loss of all together, which neither a Gaussian nor its sign has."""
+    losses = (size * count if name in ("range", "pure") else math.inf for name, size, count in pairs)
     return math.fsum(losses) * (1 + ROUNDING)
 
 

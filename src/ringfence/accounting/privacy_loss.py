@@ -67,7 +67,7 @@ _RENAMED = {"cost": "privacy_loss", "step_of_any": "step_worst_case"}  # methods
 _SUMS = ("ceiling", "forward", "backward", "gaussian")
 _KNOWN_DELTAS = tuple(10.0**-power for power in range(1, 13))  # where attacks on pairs are bounded
 _LARGEST_EPSILON = 1e6  # of finite randomness
-_DOMINATING = ("range", "pure", "gaussian")
+_DOMINATING = ("range", "sign", "pure", "gaussian")
 _CLEARLY = 1 - 1e-9  # a zCDP that is smaller by rounding alone is no smaller
 
 
@@ -92,8 +92,9 @@ class PrivacyLoss:
     Poisson samples are released. ``pairs`` are (epsilon, delta) of releases of which nothing else is known,
     and ``numbers`` counts the numbers that were drawn from randomness of finitely many bits. ``dominating``
     are pairs of laws that dominate the releases, where all of them have one: (name, parameter, how many).
-    "range": losses lie in an interval of that length (``GumbelWinner``); "pure": no loss is beyond that
-    epsilon (``Laplace``); "gaussian": of the Gaussian with that mu, beside others.
+    "range": losses lie in an interval of that length (``GumbelWinner``); "sign": the sign of a Gaussian
+    release with that mu (``StochasticSign``); "pure": no loss is beyond that epsilon (``Laplace``);
+    "gaussian": of the Gaussian with that mu, beside others.
 
     What holds for the data at hand: ``forward`` and ``backward`` are the sums of Rényi divergences at
     ``orders``, ``gaussian`` those of the Gaussian with the same sigma, and ``spent`` the part of delta that
@@ -667,8 +668,16 @@ def _together(*losses: PrivacyLoss) -> Dominating | None:
         elif loss._zcdp:
             return ()
     names = {name for name, _, _ in entries}
+    if names in ({"range"}, {"sign"}):
+        return tuple(entries)
     if "pure" not in names:
-        return tuple(entries) if names == {"range"} else ()
+        return ()
+    if "sign" in names:  # beside others it counts as the Gaussian release
+        entries = [
+            ("gaussian", size * math.sqrt(n), 1) if name == "sign" else (name, size, n)
+            for name, size, n in entries
+        ]
+        names = {*names, "gaussian"}
     return None if {"range", "gaussian"} <= names else tuple(entries)
 
 

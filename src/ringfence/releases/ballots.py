@@ -31,6 +31,7 @@ from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.voters import voter_epsilons
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.decision import Decision
+from ringfence.mechanisms.sign import StochasticSign
 from ringfence.mechanisms.winner import GumbelWinner
 from ringfence.noise import Noise
 from ringfence.numerics.blocks import at_once
@@ -68,7 +69,8 @@ NoiseKind = Literal["auto", "gaussian", "gumbel"]
 
 TAKEN = ("winner", "label", "chance_of_error")  # columns that a release of winners has
 WRONG = 0.01  # the chance of a wrong decision that public sentences speak of
-_CLOSE = 0.25  # the chance of a wrong decision at which two kinds of noise are compared
+_GAIN, _FOUND = 0.999, 1e-4  # of sigma: less than that is not looked for, and how closely it is found
+_CLOSE, _CLOSE_SIGN = 0.25, 0.15  # of a wrong winner, or sign: where two kinds of noise are compared
 _MOST = 1 << 24  # log ratios of queries, candidates and candidates: with more, voters are left out
 _NUMBERS = 1 << 22  # of random numbers that are held at once
 _COUNTED = 1 << 17  # marks that are counted at once
@@ -400,22 +402,28 @@ class Poll:
         """The law with Gaussian noise, or that with Gumbel noise where it is asked for or decides better.
 
         It decides better where a choice that leads needs fewer votes to be passed over with a chance of at
-        most a quarter: far leads are safe with either noise.
+        most a quarter, or 15 % for yes or no: far leads are safe with either noise. The Gaussian noise of yes
+        or no is that of ``sign_law``.
 
         >>> import ringfence as rf
         >>> poll = Poll.checked(Budget.checked(1.0, 1e-6), "added", None, False, noise="auto")
         >>> poll.law(rf.NoisyWinner(poll.sigma(5, 1.0)), queries=5, choices=3)
         GumbelWinner(scale=4.29...)
         """
-        if self.noise == "gaussian":
+        gumbel, close = None, _CLOSE
+        if self.noise != "gaussian":
+            if isinstance(gaussian, Decision):
+                deviation = gaussian.deviation
+            else:
+                deviation = float(gaussian.sigma) / math.sqrt(2)  # of each of two counts
+            gumbel = gumbel_law(self, queries, deviation)
+            if self.noise == "gumbel":
+                return gumbel
+        if isinstance(gaussian, StochasticSign):
+            gaussian, close = sign_law(self, queries, float(gaussian.sigma)), _CLOSE_SIGN
+        if gumbel is None or lead_of(gaussian, choices, close) <= lead_of(gumbel, choices, close):
             return gaussian
-        if isinstance(gaussian, Decision):
-            deviation = gaussian.deviation
-        else:
-            deviation = float(gaussian.sigma) / math.sqrt(2)  # of each of two counts
-        gumbel = gumbel_law(self, queries, deviation)
-        leads = [lead_of(law, choices, _CLOSE) for law in (gumbel, gaussian)]
-        return gumbel if self.noise == "gumbel" or leads[0] < leads[1] else gaussian
+        return gumbel
 
     def decide(self, law: DecisionLaw, votes: Votes, what: str) -> list[int]:
         """Draws the number of a choice for each query, exactly; -1 is no answer."""
@@ -474,15 +482,40 @@ def gumbel_law(poll: Poll, queries: int, deviation: float) -> GumbelWinner:
 
     Guarantee: with a target, the account of all queries was computed and is not over it.
     """
-    budget, charged = poll.budget, poll.at_most or queries
-    if budget.epsilon is None:
+    if poll.budget.epsilon is None:
         return GumbelWinner.of_deviation(deviation)
+    cost = cost_of(GumbelWinner, poll, queries)
+    return GumbelWinner(smallest_sigma(cost, poll.budget.epsilon, start=deviation / math.sqrt(2)))
 
-    def cost(scale: float) -> float:
-        loss = loss_of_any(GumbelWinner(scale), charged, poll.neighbours, poll.at_most, steps=queries)
-        return loss.drawn_securely(2 * queries).epsilon(budget.delta)
 
-    return GumbelWinner(smallest_sigma(cost, budget.epsilon, start=deviation / math.sqrt(2)))
+def sign_law(poll: Poll, queries: int, sigma: float) -> StochasticSign:
+    """The law of each yes or no with the noise of the Gaussian, or with less where less meets the target.
+
+    Guarantee: with less, the account of all queries was computed and is not over the target.
+
+    >>> poll = Poll.checked(Budget.checked(1.0, 1e-6), "added", None, False)
+    >>> of_gaussian = [poll.sigma(questions, 1.0) for questions in (1, 7, 30)]
+    >>> found = [sign_law(poll, *given).sigma.item() for given in zip((1, 7, 30), of_gaussian)]
+    >>> [round(less / sigma, 2) for less, sigma in zip(found, of_gaussian)]
+    [1.0, 0.88, 0.83]
+    """
+    target = poll.budget.epsilon
+    if target is None or poll.publish or poll.budget.ledger is not None:  # which count Gaussians
+        return StochasticSign(sigma)
+    cost, most = cost_of(StochasticSign, poll, queries), _GAIN * sigma
+    less = cost(most) <= target
+    return StochasticSign(smallest_sigma(cost, target, start=most, tolerance=_FOUND) if less else sigma)
+
+
+def cost_of(law: Callable[[float], DecisionLaw], poll: Poll, queries: int) -> Callable[[float], float]:
+    """The epsilon of all queries for every dataset, by the noise of their law."""
+    charged = poll.at_most or queries
+
+    def cost(noise: float) -> float:
+        loss = loss_of_any(law(noise), charged, poll.neighbours, poll.at_most, steps=queries)
+        return loss.drawn_securely(2 * queries).epsilon(poll.budget.delta)
+
+    return cost
 
 
 def decision_account(
