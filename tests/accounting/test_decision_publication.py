@@ -206,6 +206,9 @@ def test_the_chance_of_an_answer_bounds_the_tilted_one_and_grows() -> None:
         yes, no = a**alpha * b ** (1 - alpha), (1 - a) ** alpha * (1 - b) ** (1 - alpha)
         assert bool((yes / (yes + no) <= bound * (1 + 1e-12)).all())
     assert bool((_chance_of_answer(law, top, 1 + 1.6 * 8.0) == 1).all())
+    steep = rf.ConfidentWinner(1.0, 25.0, 0.5)  # (alpha - 1) / threshold_sigma decides, not alpha - 1
+    assert bool((_chance_of_answer(steep, top, 1 + 1.6 * 0.5) == 1).all())
+    assert float(_chance_of_answer(steep, top, 1 + 1.58 * 0.5)[0]) < 1
 
 
 def test_a_sign_costs_what_its_table_says() -> None:

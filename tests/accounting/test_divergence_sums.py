@@ -134,6 +134,9 @@ def test_a_coordinate_on_a_node_is_charged_a_bin_and_a_sixteenth_of_one(node: in
         expected /= 1 - 4 / 6 / 128**2
         assert bound == pytest.approx(expected * (1 + 1e-11), rel=1e-13, abs=0)
         assert float(alone.at(slice(None))[way]) == pytest.approx(expected, rel=1e-13, abs=0)
+        read, place = (float(table.at(setting, around[1:2], **off)[way]) for off in ({}, {"off": 0.0}))
+        # what rounding of the place is charged, of a cell
+        assert read - place == pytest.approx(2.0**-24 * steepest, rel=1e-3, abs=0)
 
 
 def test_float32_far_from_zero_is_counted_in_float64() -> None:

@@ -87,6 +87,13 @@ def test_delta_zero_is_pure_differential_privacy() -> None:
         assert '"delta": 0.0' in account.to_json()
 
 
+def test_a_release_may_cost_all_of_its_epsilon_and_no_more() -> None:
+    account = rf.release_counts(np.ones(3), sigma=1.0).account
+    Budget.checked(account.epsilon, 1e-6).charge(account, "counts")
+    with pytest.raises(FloatingPointError, match="would cost"):
+        Budget.checked(math.nextafter(account.epsilon, 0), 1e-6).charge(account, "counts")
+
+
 def test_a_ledger_at_delta_zero_adds_up_pure_releases_and_refuses_others() -> None:
     with rf.Ledger(epsilon=1.0, delta=0.0) as ledger:
         for _ in range(2):

@@ -201,6 +201,7 @@ def test_a_single_number_is_a_bar_too() -> None:
 
 
 def test_what_no_eye_can_read_is_not_drawn(tmp_path: Path) -> None:
+    assert rf.release_counts(np.ones(600), sigma=4.0).chart().panels
     table = rf.release_counts(np.ones(6000), sigma=4.0)
     with pytest.raises(ValueError, match="There is no chart: it would have 6,000 bars, and more than 600 ca"):
         table.chart()

@@ -138,3 +138,5 @@ def test_the_chart_counts_wins() -> None:
     (panel,) = rf.release_winners(COUNTS, sigma=0.5, confident_above=100, threshold_sigma=0.5).chart().panels
     assert panel.x_names == ("cat", "dog", "fox", "no answer")
     assert panel.lines[0].y == (1, 1, 0, 1)
+    (panel,) = rf.release_winners(COUNTS, sigma=0.5).chart().panels
+    assert panel.x_names == ("cat", "dog", "fox")

@@ -1,5 +1,7 @@
 """The noise that meets a target: never over it, and never more than is needed."""
 
+from dataclasses import replace
+
 import pytest
 
 import ringfence as rf
@@ -26,6 +28,16 @@ def test_a_little_less_noise_would_not_do(law: rf.Mechanism, epsilon: float) -> 
     assert claim(found, 1e-6).epsilon <= epsilon
     less = found.with_parameters({**found.parameters(), "sigma": found.sigma * (1 - 1.1e-3)})
     assert claim(less, 1e-6).epsilon > epsilon * (1 - 2e-9)
+
+
+def test_a_cost_that_only_just_meets_the_target_is_not_taken() -> None:
+    """An account that adds up one by one may round above what was planned."""
+
+    def flat(law: rf.Mechanism, delta: float) -> Guarantee:
+        cost = 1.0 - 5e-10 if float(law.sigma) < 4 else 0.5
+        return replace(claim(law, delta), epsilon=cost)
+
+    assert 4 <= float(Target(1.0, 1e-6).law(rf.Gaussian(1.0), flat).sigma) < 4.01
 
 
 def test_mu_is_that_of_the_target() -> None:

@@ -195,10 +195,12 @@ def test_rows_of_one_unit_never_go_separate_ways(mixed: bool, clip: rf.Clip) -> 
     [
         ({"augmentations": 2}, "augmentations 2 needs transform"),
         ({"augmentations": 0, "transform": shifted}, "augmentations"),
+        ({"augmentations": 10_001, "transform": shifted}, "augmentations must be at most 10000"),
         ({"transform": "crop"}, "transform must be a function"),
         ({"transform": lambda x: x[:1], "augmentations": 2}, "transform must give a row for each of its 32"),
         ({"units": PEOPLE}, "units and rows_per_unit must be given together"),
         ({"units": PEOPLE, "rows_per_unit": 0}, "rows_per_unit"),
+        ({"units": PEOPLE, "rows_per_unit": 10_001}, "rows_per_unit must be at most 10000"),
         ({"units": PEOPLE[1:], "rows_per_unit": 1}, "each of the 60 rows, got 59"),
         (
             {"units": [float(len(name)) for name in PEOPLE], "rows_per_unit": 1},
