@@ -233,15 +233,18 @@ a table of theta that float64 holds coarsely
 
 @ src/ringfence/accounting/equivalent_information.py: accounting/equivalent_information accounting/sensitivity
 equivalent information: the backward direction is the forward one
-- pushes(theta, move)[backward]
-+ pushes(theta, move)[False]
+- pushes(self.theta[places], moves)[backward]
++ pushes(self.theta[places], moves)[False]
 @ src/ringfence/accounting/equivalent_information.py: accounting/equivalent_information
 equivalent information: only the longest moves
-- result[:, chosen] = torch.maximum(result[:, chosen], more)
-+ result[:, chosen] = result[:, chosen].clone()
+- if all_below else 1
++ if False else 1
 equivalent information: nothing between two moves
-- bounds = (_between(*ends, halves, ratio, backward).amax(dim=0) for ends in pairwise(at))
-+ bounds = (torch.maximum(*ends).amax(dim=0) for ends in pairwise(at))
+- above = torch.minimum(_between(high, low, halves, ratio, backward), self.most[places])
++ above = torch.minimum(torch.maximum(high, low), self.most[places])
+equivalent information: a stretch that is not searched further is forgotten
+- bounds = _raised(bounds, places[~far], above[:, ~far])
++ bounds = bounds.clone()
 
 @ src/ringfence/accounting/examples.py: accounting/examples
 an example removed as if it were added

@@ -251,7 +251,7 @@ def test_a_half_octave_ends_with_its_longest_shift(largest: float) -> None:
 
 def test_each_shift_is_charged_its_half_octave_and_rounding_on_top() -> None:
     """Largest 0.25 = 2^-2: half octaves -4 and -5 one by one, and all below them together."""
-    law, orders = LAWS["rectified"], float64([2.0, 8.0])
+    law, orders = LAWS["sign"], float64([2.0, 64.0])
     shifts = [0.25, 0.2, 0.17, 0.12, 0.08, 0.06, 1e-3]
     numbers = [-4, -4, -5, None, None, None, None]
     theta = torch.linspace(2.0, 3.0, len(shifts)).double()

@@ -5,9 +5,8 @@
 both signs, for each direction and order. Then D(theta_j, v_j) <= (alpha / 2) rho_j v_j^2 for every move v,
 and what is left to find is the largest sum of rho_j v_j^2: a knapsack (``sensitivity.filled``).
 
-The supremum is bounded by half octaves: over moves from c / sqrt 2 to c, from c / 2 to c / sqrt 2 and so on,
-from values at moves c, c / r, c / r^2 and so on. Theta and s are in units of sigma. Between two moves, a < b
-with b / a = r:
+The supremum is bounded from values at moves c, c / 2, c / 4 and so on. Theta and s are in units of sigma.
+Between two moves, a < b with b / a = r:
 
 - D(theta || theta + s) is convex in s, because the masses and densities of every law here are log-concave in
   the location. So it lies below its chord, and the largest chord(s) / s^2 is known in closed form.
@@ -16,14 +15,16 @@ with b / a = r:
   its chord.
 - D grows with s in both directions, so that rho on the stretch is at most r^2 times its value at b.
 
+A stretch between two moves is halved, down to r = 2^(1/8), where its bound is above a value that was found
+elsewhere, so that most theta need a few of the moves.
+
 Where alpha s is at most a tenth, 2 D / (alpha s^2) hardly varies and is taken to be at most 1.001 times the
 larger of its values at both ends; at 0 it is the Fisher information. This part is checked numerically and not
 proved (docs/guarantees.md). No value is above what the law proves for every theta.
 """
 
 import math
-from functools import reduce
-from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -33,10 +34,11 @@ from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 
 _OVERSHOOT = 0.1**2 / 4.4  # 0.23 %: by how much chords over moves 1.1 apart may raise the result
-HALF_OCTAVE = math.sqrt(0.5)  # the shortest moves of a half octave as a share of the longest
 SMALL = 0.1  # alpha s, below which the quotient is taken from both ends
 _SMALL_MARGIN = 1.001
 _LOWEST = 0.02  # order - 1, below which moves are no longer taken closer together
+_TOGETHER = 1 << 12  # coordinates that are searched at once, so that their moves stay in the cache
+_TOGETHER_ON_GPU = 1 << 15  # where short calls would cost more than what they compute
 
 
 def equivalent_information(mechanism: Mechanism, theta: Tensor, farthest: Tensor, orders: Tensor) -> Tensor:
@@ -52,14 +54,7 @@ def equivalent_information(mechanism: Mechanism, theta: Tensor, farthest: Tensor
     >>> equivalent_information(StochasticSign(1.0), 3 * one, one, orders)[0, :, 0].round(decimals=3).tolist()
     [0.053, 0.818]
     """
-    result = half_octave_information(mechanism, theta, farthest, orders)
-    reach = orders * _widest(mechanism, farthest)
-    while bool((further := (reach > SMALL) & torch.isfinite(reach)).any()):
-        farthest, reach = farthest * HALF_OCTAVE, reach * HALF_OCTAVE
-        more = half_octave_information(mechanism, theta, farthest, orders[further])
-        chosen = further.to(result.device)
-        result[:, chosen] = torch.maximum(result[:, chosen], more)
-    return result
+    return _bounds(mechanism, theta, farthest, orders, 2.0, all_below=True)
 
 
 def half_octave_information(mechanism: Mechanism, theta: Tensor, farthest: Tensor, orders: Tensor) -> Tensor:
@@ -72,35 +67,7 @@ def half_octave_information(mechanism: Mechanism, theta: Tensor, farthest: Tenso
     >>> [round(float(forward), 3) for forward, _ in found]
     [0.153, 0.279, 0.49]
     """
-    mechanism, theta = recentre(mechanism, theta)
-    sigma = mechanism.sigma.to(theta)
-    most = (sigma / natural_unit(mechanism).to(theta)).square()  # in units of sigma: the Gaussian's 1 or less
-    widest, farthest = _widest(mechanism, farthest), farthest.to(theta)
-    own = (theta, farthest, *mechanism.parameters().values())
-    shape = torch.broadcast_shapes(*(value.shape for value in own))
-    at_zero = mechanism.fisher_information(theta) * sigma.square()
-    result = torch.empty(2, len(orders), *shape, dtype=theta.dtype, device=theta.device)
-    small = orders * widest <= SMALL
-    for chosen in (small, ~small & (orders < 2), ~small & (orders >= 2)):
-        if not bool(chosen.any()):
-            continue
-        some, where = orders[chosen], chosen.to(theta.device)
-        halves = (0.5 * some.to(theta)).view(-1, *(1,) * len(shape))
-        moves = 0 if chosen is small else math.ceil(math.log(HALF_OCTAVE) / -math.log(_closest(some)))
-        ratio = HALF_OCTAVE ** (-1 / max(1, moves))
-        for backward in (False, True):
-            at = [
-                _quotients(mechanism, theta.expand(shape), farthest / ratio**k, some, halves, backward)
-                for k in range(moves + 1)
-            ]
-            if chosen is small:
-                bound = _SMALL_MARGIN * torch.maximum(at[0].amax(dim=0), at_zero)
-            else:
-                bounds = (_between(*ends, halves, ratio, backward).amax(dim=0) for ends in pairwise(at))
-                bound = reduce(torch.maximum, bounds)
-            result[int(backward), where] = bound
-    bounded: Tensor = torch.minimum(result * (1 + ROUNDING), most) / sigma.square()
-    return bounded
+    return _bounds(mechanism, theta, farthest, orders, math.sqrt(2), all_below=False)
 
 
 # A value takes many divergences: every eighth node is evaluated, and chords over 1/16 sigma are raised by
@@ -109,10 +76,27 @@ EQUIVALENT_INFORMATION = Tabulated(equivalent_information, stride=8)
 HALF_OCTAVE_INFORMATION = Tabulated(half_octave_information, stride=8)
 
 
-def _widest(mechanism: Mechanism, farthest: Tensor) -> float:
-    """The longest move in units of sigma."""
-    moves = farthest.double().cpu() / mechanism.sigma.double().cpu()
-    return float(moves.max()) if moves.numel() else 0.0
+def _bounds(
+    mechanism: Mechanism, theta: Tensor, farthest: Tensor, orders: Tensor, ratio: float, *, all_below: bool
+) -> Tensor:
+    """Bounds for moves from c / ratio to c, or for ``all_below`` as well, in stretches of this ratio."""
+    mechanism, theta = recentre(mechanism, theta)
+    sigma = mechanism.sigma.to(theta)
+    most = (sigma / natural_unit(mechanism).to(theta)).square()  # in units of sigma: the Gaussian's 1 or less
+    at_zero = mechanism.fisher_information(theta) * sigma.square()
+    given = torch.broadcast_tensors(theta, farthest.to(theta), sigma, most, at_zero)
+    shape = given[0].shape
+    # coordinates are taken in vectors; a parameter that is a single number stays one, without dimensions
+    single = {name: value.reshape(()) for name, value in mechanism.parameters().items() if value.numel() == 1}
+    own = {name: value.to(theta) for name, value in mechanism.parameters().items() if name not in single}
+    mechanism = mechanism.with_parameters(mechanism.parameters() | single)
+    columns = [value.expand(shape).reshape(-1) for value in (*given, *own.values())]
+    parts = []
+    for some in zip(*(v.split(_TOGETHER if v.is_cpu else _TOGETHER_ON_GPU) for v in columns), strict=True):
+        search = _Search(mechanism, dict(zip(own, some[5:], strict=True)), *some[:5])
+        parts.append(search.largest(orders, ratio, all_below=all_below))
+    bounded: Tensor = (torch.cat(parts, dim=2) * (1 + ROUNDING)).view(2, len(orders), *shape) / sigma.square()
+    return bounded
 
 
 def _closest(orders: Tensor) -> float:
@@ -124,17 +108,81 @@ def _closest(orders: Tensor) -> float:
     return 1 + gap / 2 * (gap + math.sqrt(gap * gap + 4))  # (r - 1)^2 / r = gap^2
 
 
-def _quotients(
-    mechanism: Mechanism, theta: Tensor, move: Tensor, orders: Tensor, halves: Tensor, backward: bool
-) -> Tensor:
-    """2 sigma^2 D / (alpha s^2) of moves up and down, (2, orders, shape); ``halves`` is alpha / 2."""
-    values = torch.stack([mechanism.renyi_curve(*pair, orders) for pair in pushes(theta, move)[backward]])
-    quotients = (values + UNDERFLOW) / (halves * (move / mechanism.sigma.to(theta)).square())
-    return torch.nan_to_num(quotients, nan=torch.inf, posinf=torch.inf)  # as large as any quotient may be
+class _Search(NamedTuple):
+    """The largest quotients 2 sigma^2 D / (alpha s^2) of a vector of coordinates."""
+
+    mechanism: Mechanism
+    own: dict[str, Tensor]  # parameters that differ from coordinate to coordinate
+    theta: Tensor
+    farthest: Tensor
+    sigma: Tensor
+    most: Tensor
+    at_zero: Tensor
+
+    def largest(self, orders: Tensor, ratio: float, *, all_below: bool) -> Tensor:
+        """Upper bounds: (2, orders, coordinates)."""
+        result = self.most.repeat(2, len(orders), 1)
+        widest = float((self.farthest / self.sigma).max()) if len(self.theta) else 0.0
+        reach = orders * widest / SMALL
+        # the same moves will do for orders below 2, from 2 to 8, from 8 to 32 and so on
+        alike = torch.where(orders < 2, -1, torch.floor(torch.log2(orders / 2) / 2))
+        alike = torch.where(reach <= 1, -2, alike)
+        for kind in torch.unique(alike[torch.isfinite(reach)]).tolist():
+            some = alike == kind
+            small = kind == -2
+            count = 0 if small else math.ceil(math.log(float(reach[some].max()), ratio)) if all_below else 1
+            for backward in (False, True):
+                found = self._search(orders[some], ratio, count, small or all_below, backward)
+                result[int(backward), some.to(result.device)] = found
+        return result
+
+    def _search(self, orders: Tensor, ratio: float, count: int, small: bool, backward: bool) -> Tensor:
+        """Bounds over so many stretches, the first from c to c / ratio, and for ``small`` moves below."""
+        closest = _closest(orders if backward else orders.clamp(min=2))
+        places = torch.arange(len(self.theta), device=self.theta.device).repeat(2)  # up, and down
+        shares = ratio ** -torch.arange(count + 1, dtype=torch.float64).to(self.theta)
+        moves = torch.cat((self.farthest, -self.farthest)) * shares.unsqueeze(1)  # (moves, both signs)
+        values = self._quotients(places.repeat(count + 1), moves.reshape(-1), orders, backward)
+        values = values.view(len(orders), *moves.shape)
+        found = torch.maximum(*values.amax(dim=1).chunk(2, dim=1))
+        if small:
+            last = torch.maximum(*values[:, -1].chunk(2, dim=1))
+            found = torch.maximum(found, _SMALL_MARGIN * torch.maximum(self.at_zero, last))
+        bounds = found = torch.minimum(found, self.most)
+        high, low = values[:, :-1].flatten(1), values[:, 1:].flatten(1)
+        places, moves = places.repeat(count), moves[:-1].reshape(-1)
+        halves = 0.5 * orders.to(self.theta).unsqueeze(1)
+        while len(places):
+            above = torch.minimum(_between(high, low, halves, ratio, backward), self.most[places])
+            far = (above > found[:, places] * (1 + _OVERSHOOT)).any(dim=0) & (ratio > closest)
+            bounds = _raised(bounds, places[~far], above[:, ~far])
+            high, low, places, moves = high[:, far], low[:, far], places[far], moves[far]
+            ratio = math.sqrt(ratio)
+            middle = self._quotients(places, moves / ratio, orders, backward)
+            found = torch.minimum(_raised(found, places, middle), self.most)
+            high, low = torch.cat((high, middle), dim=1), torch.cat((middle, low), dim=1)
+            places, moves = places.repeat(2), torch.cat((moves, moves / ratio))
+        return torch.maximum(bounds, found)
+
+    def _quotients(self, places: Tensor, moves: Tensor, orders: Tensor, backward: bool) -> Tensor:
+        """2 sigma^2 D / (alpha s^2) of these coordinates and moves at every order."""
+        law = self.mechanism
+        if self.own:
+            own = {name: value[places] for name, value in self.own.items()}
+            law = law.with_parameters(law.parameters() | own)
+        values = law.renyi_curve(*pushes(self.theta[places], moves)[backward][0], orders)
+        halves = 0.5 * orders.to(self.theta).unsqueeze(1)
+        quotients = (values + UNDERFLOW) / (halves * (moves / self.sigma[places]).square())
+        return torch.nan_to_num(quotients, nan=torch.inf, posinf=torch.inf)  # as large as any quotient may be
+
+
+def _raised(values: Tensor, places: Tensor, others: Tensor) -> Tensor:
+    """The larger of the values and of all the others of the same coordinate."""
+    return values.scatter_reduce(1, places.expand_as(others), others, "amax")
 
 
 def _between(high: Tensor, low: Tensor, halves: Tensor, ratio: float, backward: bool) -> Tensor:
-    """Upper bounds of the quotient on a stretch, ends included, from its values at both ends.
+    """Upper bounds of the quotient on stretches, ends included, from its values at both ends.
 
     With a = 1 and b = r, D is ``low`` at a and ``high`` r^2 at b, and its chord is ``start`` + ``slope`` s.
     """

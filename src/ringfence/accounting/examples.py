@@ -515,9 +515,11 @@ class TabulatedSums(ExampleSums):
             last = max(int(number) - _APART, self._smallest)
             total = torch.zeros(int(rows.sum()), len(self.orders), dtype=torch.float64)
             for one in range(int(number), last, -1):
-                there = torch.where(size > _end(one - 1), left, 0.0)
-                total += (there @ self._charges(one).to(block.device)).cpu()
-                left = left - there
+                there = size > _end(one - 1)
+                used = there.any(dim=0).nonzero().squeeze(1)  # few coordinates, unless all shifts are alike
+                part = torch.where(there, left, 0.0)[:, used]
+                total += (part @ self._charges(one).to(block.device)[used]).cpu()
+                left.masked_fill_(there, 0.0)
             result[0, rows] = total + (left @ self._charges(last, and_below=True).to(block.device)).cpu()
         return result
 
