@@ -106,7 +106,7 @@ class PrivacyLoss:
     >>> import ringfence as rf
     >>> account = rf.PerInstanceAccountant(rf.Gaussian(1.0), sensitivity=0.1)
     >>> account.step([0.0])
-    >>> total = account.privacy_loss() + account.privacy_loss()
+    >>> total = sum([account.privacy_loss(), account.privacy_loss()])
     >>> round(total.epsilon(delta=1e-5), 3), round(total.delta(epsilon=0.497), 6), total.steps
     (0.497, 1e-05, 2)
     """
@@ -232,6 +232,10 @@ class PrivacyLoss:
             pairs=self.pairs + other.pairs,
             dominating=merged(entries),
         )
+
+    def __radd__(self, other: object) -> "PrivacyLoss":
+        """The loss itself where ``sum`` begins with 0."""
+        return self if other == 0 else NotImplemented
 
     def drawn_securely(self, numbers: int) -> "PrivacyLoss":
         """The same releases, of which ``numbers`` more numbers are drawn from finite randomness."""
