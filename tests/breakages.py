@@ -1713,7 +1713,7 @@ the weight of an example is not part of a target
 + moves
 @ src/ringfence/training/probe.py: training/probe_accounts
 a sum before training that is not charged
--             account.step(each.theta, mechanism=each.law, sensitivity=each.sensitivity)
+-             step(account, each.theta, mechanism=each.law, sensitivity=each.sensitivity)
 +             pass
 a sum before training that is left out of single examples
 -             examples.step(each.theta, each.parts(), mechanism=each.law)

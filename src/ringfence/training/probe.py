@@ -3,7 +3,7 @@
 import math
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from numbers import Integral
@@ -498,9 +498,7 @@ def _validated(estimator: BaseEstimator, *data: Any, **options: Any) -> Any:
     try:
         return validate_data(estimator, *map(plain, data), **options)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
-        if "contains NaN" in str(
-            error
-        ):  # scikit-learn would advise an imputer, which is fitted to private data
+        if "contains NaN" in str(error):  # the advice that follows is an imputer, fitted to private data
             raise ValueError(
                 f"{str(error).splitlines()[0]} Fill it in with public constants, or leave out such rows"
             ) from None
@@ -701,20 +699,18 @@ class _Training:
 
     def account(self) -> PerInstanceAccountant:
         """Returns the account of every release."""
-        account = PerInstanceAccountant(self.run.mechanism, self.run.sensitivity)
-        for each in self.sums.values():
-            account.step(each.theta, mechanism=each.law, sensitivity=each.sensitivity)
-        for step in self.run.trajectory:
-            account.step(step.theta)
-        return account
+        return self._account(PerInstanceAccountant.step)
 
     def promised(self) -> PerInstanceAccountant:
         """Returns the account of every release by what holds for every dataset, and nothing of this one."""
+        return self._account(PerInstanceAccountant.step_worst_case)
+
+    def _account(self, step: Callable[..., None]) -> PerInstanceAccountant:
         account = PerInstanceAccountant(self.run.mechanism, self.run.sensitivity)
         for each in self.sums.values():
-            account.step_worst_case(each.theta, mechanism=each.law, sensitivity=each.sensitivity)
-        for step in self.run.trajectory:
-            account.step_worst_case(step.theta)
+            step(account, each.theta, mechanism=each.law, sensitivity=each.sensitivity)
+        for one in self.run.trajectory:
+            step(account, one.theta)
         return account
 
     def example_epsilons(self, delta: float, kind: EpsilonKind) -> Tensor:
