@@ -27,7 +27,7 @@ DRAWS = 7  # a publishable epsilon is itself noisy: the ballots are public, so i
 DATA_INDEPENDENT, PUBLISHABLE = "data-independent", "publishable"
 RENYI, TIGHT = "per-instance, Rényi", "per-instance, tight"
 _NAMES = {
-    DATA_INDEPENDENT: "data-independent (Gaussian), may be published",
+    DATA_INDEPENDENT: "data-independent, may be published",
     PUBLISHABLE: "publishable, its own cost included",
     RENYI: "per-instance by Rényi sums, sensitive",
     TIGHT: "per-instance, tight, sensitive",

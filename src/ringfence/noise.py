@@ -129,11 +129,10 @@ class Noise:
                 generators.append(torch.cuda.default_generators[index])
             for generator in generators:
                 generator.manual_seed(self.torch_seed(*place))
-            if device.type == "cpu":
-                state = torch.default_generator.get_state()
-                words = state[_TWISTER].view(torch.int64)
-                words.copy_(self.at("torch", *place).words(len(words))[0] & (2**32 - 1))
-                torch.default_generator.set_state(state)
+            state = torch.default_generator.get_state()
+            words = state[_TWISTER].view(torch.int64)
+            words.copy_(self.at("torch", *place).words(len(words))[0] & (2**32 - 1))
+            torch.default_generator.set_state(state)
             yield
 
     def require_own_process(self) -> None:
