@@ -157,17 +157,15 @@ class PrivateTraining(_Trainer):
         """One private step: what the optimizer finds as gradients afterwards was released."""
         if self._private is None:
             raise ValueError("training_step needs the private loader: call train")
-        private, optimizer, loader = self._private
+        private, optimizer, _ = self._private
         private.train()
-        while True:
-            inputs = self._prepare_inputs(inputs)
-            with self.compute_loss_context_manager():
-                loss = self.compute_loss(private, inputs)
-            assert isinstance(loss, Tensor)
-            loss.backward()
-            if optimizer.release():
-                return loss.detach()
-            inputs = next(iter(loader))  # the step begins again with a new sample
+        inputs = self._prepare_inputs(inputs)
+        with self.compute_loss_context_manager():
+            loss = self.compute_loss(private, inputs)
+        assert isinstance(loss, Tensor)
+        loss.backward()
+        optimizer.release()
+        return loss.detach()
 
 
 class PrivateTrainer(PrivateTraining, Trainer):

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 
 try:
@@ -166,11 +166,7 @@ class PrivacyCallback(Callback):
                 "training_step must call the private module once: the attribute that holds all trained "
                 "parameters, or self(inputs) where several do"
             )
-        while not self._private[1].release():  # the step begins again with a new sample
-            batch = trainer.strategy.batch_to_device(next(iter(self._private[2])))
-            loss = trainer.strategy.training_step(batch, trainer.fit_loop.batch_idx)
-            assert loss is not None
-            (loss if isinstance(loss, Tensor) else loss["loss"]).backward()
+        self._private[1].release()
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Logs epsilon, which holds for every dataset."""

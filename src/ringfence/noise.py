@@ -1,6 +1,6 @@
 """The source of random numbers: one object, handed down, never torch's global state.
 
-A ``Noise`` has a key of 256 bits. Every *place* in a run (its purpose, its step, the sum it covers)
+A ``Noise`` has a key of 256 bits. Every *place* in a run (its purpose, its step)
 has a key of its own, the HMAC-SHA-256 of the place, and with it a stream of AES-256 in counter mode.
 An attacker who does not know the key, and cannot break AES or SHA-256, cannot tell the streams of all places
 from independent uniform bits.
@@ -34,8 +34,6 @@ _BLOCK = 1 << 16  # how many numbers of a place are made at once: they stay in c
 _STEP = 2.0**-53  # spacing of float64 uniforms
 _DROPPED = 11  # of the 64 bits of a word, those that a uniform number does not have
 _TWISTER = slice(24, 24 + 8 * 624)  # bytes of the words of a Mersenne Twister in torch's state of it
-_LANES = 4  # how many hashes a tensor has on a GPU; each collides with a probability below 2^-30
-_HASHED = 1 << 22  # how many words are hashed at once on a GPU
 
 
 class Noise:
@@ -85,25 +83,17 @@ class Noise:
         return CipherDraws([self._derived(b"place", *place)])
 
     def digest(self, values: Tensor) -> bytes:
-        """32 bytes that are the same for the same numbers and look random without the key.
+        """32 bytes, by HMAC-SHA-256, that are the same for the same numbers and look random without the key.
 
-        It is computed on the device that holds the numbers: on the CPU by HMAC-SHA-256, on a GPU by a
-        multilinear hash, which is, for each of four keyed streams of random words, the sum of words times
-        numbers modulo 2^64.
-
-        Guarantee: on the CPU two different tensors have different digests, unless SHA-256 is broken. On a GPU
-        they have the same digest with a probability below 2^-120 if the words are random; they come from
-        torch's generator with a key of 64 bits, and an attacker who finds that key can find two such tensors.
+        Guarantee: two different tensors have different digests, unless SHA-256 is broken.
 
         >>> noise, zeros = Noise(seed=7), torch.zeros(2)
         >>> noise.digest(zeros) == noise.digest(zeros), noise.digest(zeros) == noise.digest(torch.ones(2))
         (True, False)
         """
-        values = values.detach().contiguous()
+        values = values.detach().cpu().contiguous()
         shape = repr((values.dtype, tuple(values.shape)))
-        if values.device.type == "cpu":
-            return self._derived(b"digest", shape, hmac.digest(self._key, _memory(values), "sha256"))
-        return self._derived(b"digest", shape, self._multilinear(values))
+        return self._derived(b"digest", shape, hmac.digest(self._key, _memory(values), "sha256"))
 
     def torch_seed(self, *place: Place) -> int:
         """A seed of 64 bits for a torch generator. On the CPU those keep 32 bits of it: not for noise.
@@ -155,15 +145,6 @@ class Noise:
         # every part comes with its length, so that no two places give the same bytes
         text = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
         return hmac.digest(self._key, text, "sha256")
-
-    def _multilinear(self, values: Tensor) -> bytes:
-        words = values.view(-1).view(torch.int32)
-        draws = torch.Generator(values.device).manual_seed(self.torch_seed("digest"))
-        total = torch.zeros(_LANES, dtype=torch.int64, device=values.device)
-        for block in words.split(_HASHED):
-            random = torch.empty(_LANES, len(block), dtype=torch.int64, device=values.device)
-            total += (random.random_(generator=draws) * block).sum(dim=1)
-        return bytes(_memory(total.cpu()))
 
 
 def side_by_side(sources: Sequence[Noise], *place: Place, device: torch.device | str = "cpu") -> "Draws":

@@ -2,7 +2,7 @@
 
     python -m tests.faults.kills --kills 100 --seed 0
 
-Nothing finished may be lost or counted twice, the end must be that of a run nobody killed, and the spent
+Nothing finished may be lost, no noise may come twice, a sweep must end as one nobody killed, and the spent
 budget on disk must never be under what was released. The exit status is 1 where anything of that fails.
 """
 

@@ -27,8 +27,10 @@ def test_a_budget_below_what_was_released_is_seen(tmp_path: Path) -> None:
     assert Training().broken(tmp_path, told) == []
     step, model, spent = told[-1]
     assert Training().broken(tmp_path, [(step, model, [value * 1.001 for value in spent])])
-    twice = Training().broken(tmp_path, [(step, model, spent), (step, "another", spent)])
-    assert twice == [f"step {step} was released twice, and differently"]
+    twice = Training().broken(tmp_path, [(step, model, spent), (step, model, spent)])
+    assert twice == [f"step {step} was released twice, with the same noise"]
+    more = Training().broken(tmp_path, [(step, str(model), spent) for model in range(step + 1)])
+    assert more == [f"{step} releases are paid for on disk, {step + 1} were seen"]
     # the account on disk is the one that was told, to the bit
     account = read_checkpoint(tmp_path / "second.ckpt")[1]["account"]
     assert [account["steps"], *account["forward"], *account["backward"]] == spent

@@ -237,7 +237,7 @@ class Mechanism(ABC):
         draws = GeneratorDraws([generator]) if isinstance(generator, torch.Generator) else generator
         if draws.device.type != theta.device.type:
             raise ValueError(f"generator is on {draws.device}, theta on {theta.device}")
-        return Sampler(self, theta.dtype, theta.device).draw(theta, draws)
+        return without_nan(self, "sample", Sampler(self, theta.dtype, theta.device).draw(theta, draws))
 
     def release(
         self,
@@ -497,14 +497,14 @@ class Sampler:
         self._parameters = {name: value.to(device).double() for name, value in law.parameters().items()}
 
     def draw(self, theta: Tensor, draws: Draws) -> Tensor:
-        """One draw of M(theta) for each coordinate of a theta that is known to be finite."""
+        """One draw of M(theta) for each coordinate of a finite theta; whether one is NaN is not looked at."""
         arguments = {"theta": theta, **self._parameters}
         checks.broadcast(list(arguments), list(arguments.values()))
 
         def drawn(where: Tensor, *block: Tensor) -> Tensor:
             return self._law._sample(draws, where.double(), *block)
 
-        return without_nan(self._law, "sample", blockwise(drawn, *arguments.values()))
+        return blockwise(drawn, *arguments.values())
 
 
 def checked_mechanism(value: object) -> Mechanism:

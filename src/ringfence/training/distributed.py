@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ringfence.accounting.subsampling import Account
-from ringfence.noise import Noise, Place
+from ringfence.noise import Place
 
 
 def rank() -> int:
@@ -91,11 +91,6 @@ class Whole:
     def summed(self, total: Tensor) -> Tensor:
         """Returns the sum over all processes, as far as this one holds it."""
         return summed(total)
-
-    def identity(self, noise: Noise, theta: Tensor) -> tuple[bytes, bool]:
-        """Returns the digest of the sum of a step, and whether it is finite."""
-        finite = torch.isfinite(theta).all()  # asked for after the digest, so that a GPU is waited for once
-        return noise.digest(from_first(theta)), bool(finite)
 
     def charge(self, account: Account, theta: Tensor) -> None:
         """Charges the release of the sum of a step."""

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_map
 
 from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.accounting.subsampling import Account
-from ringfence.noise import Noise, Place
+from ringfence.noise import Place
 from ringfence.training import distributed
 
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks")
@@ -102,14 +102,6 @@ class Sharded:
             shards.append(spread.redistribute(placements=p.placements).to_local().flatten())
             start += p.numel()
         return torch.cat(shards)
-
-    def identity(self, noise: Noise, theta: Tensor) -> tuple[bytes, bool]:
-        """Returns a digest of the whole sum, and whether it is finite."""
-        found: list[Any] = [None] * distributed.world_size()
-        own = (noise.digest(theta), bool(torch.isfinite(theta).all()))
-        torch.distributed.all_gather_object(found, own)
-        digests, finite = zip(*found, strict=True)
-        return noise.digest(torch.frombuffer(bytearray().join(digests), dtype=torch.uint8)), all(finite)
 
     def charge(self, account: Account, theta: Tensor) -> None:
         """Charges the release of the whole sum, of which ``theta`` is this process's part."""

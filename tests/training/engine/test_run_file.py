@@ -1,6 +1,7 @@
 """A run that dies and goes on is the run that never died; what it spent is never forgotten."""
 
 import random
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,15 @@ from ringfence.files.journal import Journal
 from tests.forks import ended, forked
 from tests.training.engine.runs import INPUTS, LABELS, Run, network
 
+# few examples, because the information of each is measured; a full step has parts of 12 and 8
+SMALL: dict[str, Any] = {
+    "optimizer": lambda p: torch.optim.Adam(p, lr=0.01), "loss": nn.functional.cross_entropy,
+    "inputs": INPUTS[:20], "labels": LABELS[:20], "batch_size": 12, "fisher_every": 2,
+}  # fmt: skip
+
 
 def run(**settings: Any) -> Run:
-    """Few examples, because the information of each is measured; a full step has parts of 12 and 8."""
-    adam = {"optimizer": lambda p: torch.optim.Adam(p, lr=0.01), "loss": nn.functional.cross_entropy}
-    few = {"inputs": INPUTS[:20], "labels": LABELS[:20], "batch_size": 12}
-    return Run(**{**adam, **few, "fisher_every": 2, **settings})
+    return Run(**{**SMALL, **settings})
 
 
 def resumed(path: Path, **settings: Any) -> Run:
@@ -50,7 +54,7 @@ def test_resumed_equals_uninterrupted_to_the_bit(
     first = run(sampling=sampling).train(saved)
     first.engine.save(tmp_path / "run.ckpt")
     first.engine.close()
-    rest = run(sampling=sampling, seed=None)
+    rest = run(sampling=sampling)
     rest.engine.load(tmp_path / "run.ckpt")
     assert rest.engine.steps == saved
     rest.train(5)
@@ -85,41 +89,59 @@ def test_an_engine_whose_file_was_closed_neither_releases_nor_overwrites_what_an
     assert first.engine.account.steps == 5
 
 
-def test_what_was_released_after_the_save_is_spent_and_repeated_for_free(tmp_path: Path) -> None:
-    first = run().train(2)
+@pytest.mark.parametrize("seed", [3, None])
+def test_what_was_released_after_the_save_is_spent_and_made_anew(tmp_path: Path, seed: int | None) -> None:
+    first = run(seed=seed).train(2)
     first.engine.save(tmp_path / "run.ckpt")
     first.train(5)  # and then it dies
     first.engine.close()
-    again = run()
-    again.engine.load(tmp_path / "run.ckpt")
+    again = resumed(tmp_path / "run.ckpt", **SMALL, seed=seed)
     assert again.engine.steps == 2
     assert again.engine.account.steps == 5  # all that was released
     assert again.engine.guarantee(1e-5) == first.engine.guarantee(1e-5)
     again.train(5)
-    assert again.engine.account.steps == 5
-    assert torch.equal(first.weights(), again.weights())
-    again.train(6)
-    assert again.engine.account.steps == 6
+    assert again.engine.account.steps == 8
+    assert not torch.equal(first.weights(), again.weights())
 
 
-def test_other_data_after_a_crash_is_another_release_with_other_noise(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sampling", ["full", "poisson"])
+def test_copies_of_a_file_share_neither_samples_nor_noise(tmp_path: Path, sampling: str) -> None:
     """Two sums under the same noise would give their difference away."""
+    how: dict[str, Any] = {
+        "sampling": sampling,
+        "seed": None,
+        "mechanism": rf.Gaussian(0.5),
+        "batch_size": 30,
+    }
+    first = Run(**how).train(1)
+    first.engine.save(tmp_path / "run.ckpt")
+    first.engine.close()
+    shutil.copytree(tmp_path, tmp_path / "copy")
+    one, two = resumed(tmp_path / "run.ckpt", **how), resumed(tmp_path / "copy" / "run.ckpt", **how)
+    assert torch.equal(one.weights(), two.weights())
+    samples = one.samples(), two.samples()
+    moved = [each.train(2).weights() - first.weights() for each in (one, two)]
+    assert (samples[0] == samples[1]) == (sampling == "full")
+    divisor = one.engine.run.plan.batches.divisor
+    assert float((divisor * (moved[0] - moved[1])).std()) > 0.5  # sqrt(2) sigma if the noise is independent
+    assert [each.engine.account.steps for each in (one, two)] == [2, 2]
+
+
+def test_with_a_given_seed_too_what_is_made_again_has_other_noise(tmp_path: Path) -> None:
     first = Run(mechanism=rf.Gaussian(0.5)).train(1)
     first.engine.save(tmp_path / "run.ckpt")
-    before = first.weights()
-    first.train(2)
-    first.engine.close()
-    inputs = torch.randn(60, 1, 4, 4, generator=torch.Generator().manual_seed(9))
-    again = resumed(tmp_path / "run.ckpt", mechanism=rf.Gaussian(0.5), inputs=inputs)
-    assert torch.equal(before, again.weights())
-    again.train(2)
+    first.train(2).engine.close()
+    again = resumed(tmp_path / "run.ckpt", mechanism=rf.Gaussian(0.5)).train(2)
     assert again.engine.account.steps == 3  # one, two, and the other two
-    difference = (first.weights() - again.weights()) * 60
-    assert float(difference.std()) > 0.5  # sqrt(2) sigma if the noise is independent
+    assert float(((first.weights() - again.weights()) * 60).std()) > 0.5
+    again.engine.close()
+    first.engine.load(tmp_path / "run.ckpt")  # the engine that made the first release
+    assert first.train(2).engine.account.steps == 4
+    assert float(((first.weights() - again.weights()) * 60).std()) > 0.5
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_sample_is_not_released_again_with_another_sum(tmp_path: Path, workers: int) -> None:
+def test_a_sample_is_not_released_again(tmp_path: Path, workers: int) -> None:
     """Two sums of one sample are not those of two: of 300 repeated steps 3.82 was claimed, and 8.97 true."""
     first = Run(sampling="poisson", workers=workers)
     seen = first.samples()
@@ -128,23 +150,25 @@ def test_a_sample_is_not_released_again_with_another_sum(tmp_path: Path, workers
     again = Run(sampling="poisson", workers=workers)
     more = again.samples()
     again.engine.load(tmp_path / "run.ckpt")
-    again.optimizer.param_groups[0]["lr"] = 2.0  # from step 3 on the weights are others
-    with pytest.warns(UserWarning, match="sample of step 3 was released before, with another sum: the step"):
-        again.train(7)
-    assert more[0] == seen[2]  # repeated to the bit, and free
-    assert again.engine.account.steps == 6 + 4
-    charged = [*seen, *more[1:]]
-    assert [step for step, _ in charged] == [*range(6), *range(3, 7)]
-    assert len({indices for _, indices in charged}) == 10
-    again.engine.close()
-    # what was made anew is repeated for nothing as well
-    third = resumed(tmp_path / "run.ckpt", sampling="poisson", workers=workers)
-    third.optimizer.param_groups[0]["lr"] = 2.0
-    with pytest.warns(UserWarning, match="sample of step 3 was released before"):
-        third.train(7)
-    assert third.engine.account.steps == 10
-    assert torch.equal(third.weights(), again.weights())
-    third.engine.close()
+    again.train(7)
+    assert again.engine.account.steps == 6 + 5
+    charged = [*seen, *more]
+    assert [step for step, _ in charged] == [*range(6), *range(2, 7)]
+    assert len({indices for _, indices in charged}) == 11
+
+
+def test_a_file_that_is_loaded_within_a_loop_begins_the_loop_anew(tmp_path: Path) -> None:
+    run = Run(sampling="poisson").train(2)
+    run.engine.save(tmp_path / "run.ckpt")
+    seen = run.samples()
+    for inputs, labels in run.loader:
+        run.batch(inputs, labels)
+        if len(seen) == 2:
+            break
+        run.engine.load(tmp_path / "run.ckpt")
+    assert [step for step, _ in seen] == [2, 2]
+    assert seen[0] != seen[1]
+    assert run.engine.account.steps == 4
 
 
 @pytest.mark.parametrize("there", ["run.ckpt", "other.ckpt"])
@@ -152,8 +176,7 @@ def test_a_sample_is_not_released_again_with_another_sum(tmp_path: Path, workers
 def test_what_was_released_beyond_a_later_save_is_remembered(
     tmp_path: Path, sampling: str, there: str
 ) -> None:
-    """Saved at 3, died at 7, saved at 5, died at 6: 12 steps, which were charged as 14."""
-    whole = Run(sampling=sampling).train(12)
+    """Saved at 3, died at 7, saved at 5, died at 6: 12 steps, of which two and then one were made twice."""
     first = Run(sampling=sampling).train(3)
     first.engine.save(tmp_path / "run.ckpt")
     first.train(7).engine.close()
@@ -161,23 +184,7 @@ def test_what_was_released_beyond_a_later_save_is_remembered(
     second.train(5).engine.save(tmp_path / there)
     second.train(6).engine.close()
     third = resumed(tmp_path / there, sampling=sampling)
-    assert third.train(12).engine.account.steps == 12
-    assert torch.equal(third.weights(), whole.weights())
-
-
-def test_a_run_that_drew_new_samples_goes_on_with_them(tmp_path: Path) -> None:
-    """Saved and killed after the redraw, it ends as the run that was not killed."""
-    first = Run(sampling="poisson")
-    first.engine.save(tmp_path / "run.ckpt")
-    first.train(3).engine.close()
-    second = resumed(tmp_path / "run.ckpt", sampling="poisson")
-    second.optimizer.param_groups[0]["lr"] = 2.0
-    with pytest.warns(UserWarning, match="sample of step 1 was released before"):
-        second.train(4).engine.save(tmp_path / "run.ckpt")
-    second.train(8).engine.close()
-    third = resumed(tmp_path / "run.ckpt", sampling="poisson")
-    assert third.train(8).engine.account.steps == second.engine.account.steps == 3 + 7
-    assert torch.equal(third.weights(), second.weights())
+    assert third.train(12).engine.account.steps == 7 + 3 + 7
 
 
 def test_schedulers_travel_along(tmp_path: Path) -> None:
@@ -206,7 +213,6 @@ def test_schedulers_travel_along(tmp_path: Path) -> None:
         ({"batch_size": 8}, "batch_size 16, this engine has 8"),
         ({"public_size": 99}, "public_size 60.0, this engine has 99.0"),
         ({"model": network(nn.Linear(18, 18))}, "parameters {"),
-        ({"seed": 4}, "another seed than 4"),
         ({"secure": True, "seed": None, "public_size": 60}, "secure False, this engine has True"),
     ],
 )
@@ -259,11 +265,11 @@ def victim(path: Path, trace: Path, result: Path) -> None:
             file.write(f"{run.engine.steps} {float(run.weights().double().sum())!r}\n")
         if run.engine.steps % 5 == 0:
             run.engine.save(path)
-    result.write_text(f"{run.engine.account.steps} {run.weights().double().sum().item().hex()}")
+    result.write_text(f"{run.engine.account.steps}")
 
 
 def test_killed_at_any_moment_and_resumed(tmp_path: Path) -> None:
-    """SIGKILL, again and again: what the world saw is repeated to the bit and is always paid for."""
+    """SIGKILL, again and again: what the world saw is always paid for, and no noise comes twice."""
     path, trace, result = tmp_path / "run.ckpt", tmp_path / "trace", tmp_path / "result"
     random_moment = random.Random(0)
     for _ in range(2):
@@ -277,20 +283,14 @@ def test_killed_at_any_moment_and_resumed(tmp_path: Path) -> None:
         process.kill()
         process.join()
         if path.exists():
-            seen = max(int(line.split()[0]) for line in trace.read_text().splitlines())
             _, saved = read_checkpoint(path)
             records = Journal.read(tmp_path / "run.ckpt.journal")[1]
             spent = max([saved["account"]["steps"], *(r["account"]["steps"] for r in records)])
-            assert spent >= seen
+            assert spent >= _lines(trace)
     assert ended(victim, path, trace, result) == 0
-    whole = Run(sampling="poisson", batch_size=10).train(20)
-    assert result.read_text() == f"20 {whole.weights().double().sum().item().hex()}"
-    seen_sums: dict[str, set[str]] = {}
-    for line in trace.read_text().splitlines():
-        step, value = line.split()
-        seen_sums.setdefault(step, set()).add(value)
-    assert all(len(values) == 1 for values in seen_sums.values())
-    assert len(trace.read_text().splitlines()) > 20  # it did die on the way
+    lines = trace.read_text().splitlines()
+    assert 20 < len(lines) <= int(result.read_text())  # it did die on the way
+    assert len(set(lines)) == len(lines)
 
 
 def _lines(path: Path) -> int:
@@ -342,16 +342,17 @@ def test_a_run_that_goes_on_stops_where_its_charge_ends(
     assert ledger.guarantee().epsilon == pytest.approx(own, rel=1e-9)
 
 
-def test_no_step_is_charged_twice_however_often_a_run_dies(tmp_path: Path) -> None:
-    path, ledger, one = tmp_path / "run.ckpt", rf.Ledger(epsilon=30.0, delta=1e-5), Run()
+def test_what_a_run_that_died_makes_again_is_charged_to_the_same_entry(tmp_path: Path) -> None:
+    path, ledger, one = tmp_path / "run.ckpt", rf.Ledger(epsilon=60.0, delta=1e-5), Run()
     for saved, death in ((3, 7), (5, 6), (9, 12)):
         assert ledger.train(one.engine, 12 - one.engine.steps) == 0  # as a script does when it begins
         one.train(saved).engine.save(path)
         one.train(death).engine.close()
-        assert one.engine.account.steps == max(7, death)
         one = resumed(path)
-    assert one.train(12).engine.account.steps == 12
-    assert [(entry.cost.steps, entry.until) for entry in ledger.entries] == [(12, 12)]
+    ledger.train(one.engine, 3)
+    released = 7 + 3 + 7 + 3
+    assert one.train(12).engine.account.steps == released
+    assert [(entry.cost.steps, entry.until) for entry in ledger.entries] == [(released, released)]
     own = one.engine.guarantee(1e-5)
     assert ledger.guarantee().epsilon == pytest.approx(own.epsilon)
     ledger.settle(0, one.engine.account)

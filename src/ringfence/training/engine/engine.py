@@ -87,8 +87,7 @@ class PrivacyEngine:
     Randomness. ``seed`` None takes 256 bits from the operating system; those who know the seed know the
     noise. With ``secure``, batches and noise come from fresh cryptographic streams and releases lie on a
     public grid (``Mechanism.release``). Sums are then taken in float64, their rounding and the finite
-    randomness are charged, there is no seed, and a run that is resumed pays again for steps that it makes
-    again (docs/security.md).
+    randomness are charged, and there is no seed (docs/security.md).
 
     Guarantee: the parameters depend on the data through the mechanism only, and the sum of each step is
     charged before it is released. What the model computes for an example depends on that example alone, by
@@ -314,7 +313,7 @@ class PrivacyEngine:
 
     @property
     def seed(self) -> int:
-        """The seed that was given or drawn, or that of the file that was loaded."""
+        """The seed that was given or drawn."""
         return self._noise.seed if self._run is None else self._run.seed
 
     @property
@@ -384,9 +383,9 @@ class PrivacyEngine:
     def load(self, path: str | PathLike[str], **others: Any) -> None:
         """Goes on where ``save`` was called, after ``make_private`` with the same settings.
 
-        What was released after the save is in the account already. When the loop gets there again, the same
-        sums give the same releases and are not charged twice. A step with another sum begins again with a new
-        Poisson sample and is charged. Secure releases are new ones, of new batches, and are charged.
+        What was released after the save is in the account already. When the loop gets there again, these
+        steps are other releases, of other samples and with other noise, and are charged as well: save often.
+        Only a given seed goes on to the bit, and only where nothing was released after the save.
         """
         self.run.load(checks.path("path", path), others)
 

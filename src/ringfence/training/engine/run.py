@@ -1,7 +1,6 @@
 """One run of an engine: the private model, optimizer and loader, the sum of each step, and its release."""
 
 import secrets
-import warnings
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -53,8 +52,32 @@ class StepReport:
     guarantee: Callable[[float], Guarantee]
 
 
-class ReleasedBeforeError(ValueError):
-    """The sample of this step was released before with another sum: nothing was released now."""
+class Findings:
+    """Checks of numbers that a GPU may still be working on: those are read later, without waiting for it.
+
+    A check on the CPU raises at once. One on a GPU raises in ``settle``, which is called a step later.
+    """
+
+    def __init__(self) -> None:
+        self._later: list[tuple[Tensor, torch.cuda.Event, str]] = []
+
+    def require(self, good: Tensor, message: str) -> None:
+        """Raises a ValueError with this message, now or in ``settle``, unless ``good`` is true."""
+        if not good.is_cuda:
+            if not good:
+                raise ValueError(message)
+            return
+        copy, there = torch.empty((), dtype=torch.bool, pin_memory=True), torch.cuda.Event()
+        copy.copy_(good, non_blocking=True)
+        there.record()
+        self._later.append((copy, there, message))
+
+    def settle(self) -> None:
+        """Raises what was found, once the GPU has come so far."""
+        later, self._later = self._later, []
+        for good, there, message in later:
+            there.synchronize()
+            self.require(good, message)
 
 
 class TrainingRun:
@@ -64,12 +87,14 @@ class TrainingRun:
     clipped gradients to the sum. When the sum is complete it is charged, written to the journal, released,
     and handed to the optimizer as the gradient. Loops that would count an example twice are refused.
 
-    The noise of a release depends on the key, on the step and on the sum itself: the same sum at the same
-    step gives the same release, to the bit, and any other sum gets independent noise. A run that is resumed
-    from an earlier point therefore repeats its releases instead of making new ones, and two different sums
-    are never covered by the same noise. A Poisson sample is released once: two sums of one sample are not
-    those of two samples, so that a step with another sum draws a new one. Releases of a ``secure`` run have
-    fresh noise and cannot be repeated: nothing is ``known``, and every release is a new one.
+    Every release has noise of its own: each draws a fresh key from the operating system, so that no two
+    can share it, whatever was copied, loaded or tried again. A Poisson sample is released once: two sums of
+    one sample are not those of two samples. A step that is begun again after it was charged, in this process
+    or after a load, therefore draws another sample, the next ``attempt``, and is charged again. With a given
+    seed everything is determined by the seed, the step and the attempt.
+
+    On a GPU, a step with a Poisson sample does not wait for the numbers of the one before. In the place of a
+    sum that is not finite zeros are released, and the error comes with the next step, claim or save.
 
     ``settings`` describes the run in plain data and must be the same in a file that is loaded. ``seed`` is
     the seed in use, and ``given_seed`` is the one that the user gave, if any. ``theta`` is the sum of clipped
@@ -77,8 +102,7 @@ class TrainingRun:
     ``on_step`` is called, the model still has the parameters that these gradients were taken at.
 
     Guarantee: the model's parameters receive no gradient but the released one. A release is charged, and
-    written to the journal where there is one, before it is made. A release that the journal already holds is
-    not charged again, unless it is made again with other noise.
+    written to the journal where there is one, before it is made.
     """
 
     def __init__(
@@ -105,13 +129,13 @@ class TrainingRun:
         self.theta: Tensor | None = None
         self.account: Account = plan.account()
         self.examples = ExampleAccountant(plan.mechanism) if track_examples else None
-        self.attempt = None if plan.batches.is_full else 0  # which sample a step draws
-        self.noise = run_noise(seed, self.settings)
+        self.attempt = 0  # which sample a step draws
+        self.noise = run_noise(seed, self.settings, self.attempt)
         self.journal: Journal | None = None
-        self.known: dict[tuple[int, int], str] = {}  # digests of released sums, by step and attempt
         self.most: int | None = None  # how many releases, or epochs, may be charged in all
+        self.findings = Findings()
         self._refused: str | None = None  # the reason why nothing may be released
-        self._charged: tuple[int, bytes] | None = None  # step and digest of the last charge
+        self._charged: int | None = None  # the step that was charged last
         self._sampler: Sampler | None = None  # made with the first theta
         self.begin()
 
@@ -120,8 +144,11 @@ class TrainingRun:
     def begin(self) -> tuple[int, Noise]:
         """Begins an epoch, or goes on with one; returns the step that is due and the noise of the run.
 
-        Discards a partly accumulated step.
+        Discards a partly accumulated step. One that was charged and failed is made with another sample.
         """
+        if self._charged == self.steps:
+            self._charged, self.attempt = None, self.attempt + 1
+            self.noise = run_noise(self.seed, self.settings, self.attempt)
         self._due = (self.steps, 0)  # the step, and the part of it, that must be added next
         self._sum: Tensor | None = None
         self._batch: tuple[MicroBatch, Any] | None = None  # what the loader handed out last
@@ -168,7 +195,7 @@ class TrainingRun:
                     f"input {name} has {len(value)} rows, the batch {count}: give the model every "
                     "batch of the private loader whole"
                 )
-            if value.is_floating_point():
+            if value.is_floating_point() and not value.is_cuda:  # on a GPU the sum is looked at
                 checks.require(f"input {name}", "must be finite", value, torch.isfinite(value))
         places = units.places(batch.indices, batch.step)
         if places is not None:  # units of fewer rows are filled up
@@ -188,10 +215,7 @@ class TrainingRun:
         return outputs
 
     def finish(self) -> bool:
-        """Adds the batch to the sum; returns whether the step is complete and was released.
-
-        A step whose sample was released before, with another sum, begins again with a new sample.
-        """
+        """Adds the batch to the sum; returns whether the step is complete and was released."""
         batch, part = self._clipped_sum()
         self._sum = part if self._sum is None else self._sum + part
         self._batch = self._output = None
@@ -199,12 +223,7 @@ class TrainingRun:
             self._due = (batch.step, batch.part + 1)
             return False
         total, self._sum = self._sum, None
-        try:
-            self._complete(total)
-        except ReleasedBeforeError as error:
-            warnings.warn(f"{error}: the step is made and charged with a new one", stacklevel=3)
-            self._go_on((self.attempt or 0) + 1)
-            return False
+        self._complete(total)
         self._due = (batch.step + 1, 0)
         return True
 
@@ -277,12 +296,12 @@ class TrainingRun:
             raise ValueError(f"with loss, the model must return one tensor, got {type(outputs).__name__}")
         targets = _targets(values).to(outputs.device)
         apart = _cotangents(loss, outputs, targets, one_by_one=self.plan.secure)
-        if not bool((cotangents - apart).abs().max() <= _LOSS_ROUNDING * apart.abs().max()):
-            raise ValueError(
-                "the loss in the loop is not the engine's loss of each example by itself, reduced as "
-                "loss_reduction says: nothing was released. Take a loss that treats examples apart: neither "
-                "mixup nor a mean with CrossEntropyLoss(weight=) does; the sum of weighted losses does"
-            )
+        self.findings.require(
+            (cotangents - apart).abs().max() <= _LOSS_ROUNDING * apart.abs().max(),
+            "the loss in the loop is not the engine's loss of each example by itself, reduced as "
+            "loss_reduction says. Take a loss that treats examples apart: neither mixup nor a mean with "
+            "CrossEntropyLoss(weight=) does; the sum of weighted losses does",
+        )
         if self.on_step is not None:
             self._losses.append((float(_each_loss(loss, outputs, targets).mean()), len(targets)))
         if self.fisher is not None and self.fisher.wants(batch.step):
@@ -348,41 +367,42 @@ class TrainingRun:
         """
         if self._refused is not None:
             raise ValueError(self._refused)
-        name, finite = self.layout.identity(self.noise, theta)
-        if not finite:
+        self.findings.settle()
+        finite = distributed.summed((~torch.isfinite(theta).all()).float()) == 0
+        not_finite = (
+            f"the sum of clipped gradients of step {step} is not finite and was not released: look at the "
+            "inputs, the loss and the learning rate"
+        )
+        waits = self.plan.secure or self.plan.batches.is_full  # for theta, all the same
+        self.findings.require(finite.cpu() if waits else finite, not_finite)
+        if self.most is not None and self._charged_before(step) >= self.most:
+            what = "epochs" if self.plan.batches.is_allocated else "steps"
             raise ValueError(
-                f"the sum of clipped gradients of step {step} is not finite: a gradient is NaN. "
-                "Nothing was released; look at the loss and the learning rate"
+                f"step {step} is beyond the {self.most} {what} that were charged beforehand: nothing was "
+                "released"
             )
-        place = (step, self.attempt or 0)
-        new = self.known.get(place) != name.hex()
-        if new and self.attempt is not None and place in self.known:
-            raise ReleasedBeforeError(f"the sample of step {step} was released before, with another sum")
-        if new and self._charged != (step, name):  # a full disk may have kept it from being released
-            if self.most is not None and self._charged_before(step) >= self.most:
-                what = "epochs" if self.plan.batches.is_allocated else "steps"
-                raise ValueError(
-                    f"step {step} is beyond the {self.most} {what} that were charged beforehand: nothing was "
-                    "released"
-                )
-            if isinstance(self.account, AllocatedAccountant):
-                self.account.enter(self._epoch(step))
-            self.layout.charge(self.account, theta)
-            self._charged = (step, name)
-        if new and self.journal is not None:
-            record = {"step": step, "attempt": place[1], "digest": name.hex()}
-            self.journal.append({**record, "account": self.account.state_dict()})
+        if isinstance(self.account, AllocatedAccountant):
+            self.account.enter(self._epoch(step))
+        self._charged = step
+        self.layout.charge(self.account, theta)
+        if self.journal is not None:
+            account = self.account.state_dict()
+            self.journal.append({"step": step, "attempt": self.attempt, "account": account})
         if self.plan.secure:
             return self.layout.released(self.plan.mechanism.release(theta))
         if self._sampler is None:
             self._sampler = Sampler(self.plan.mechanism, theta.dtype, theta.device)
-        draws = side_by_side([self.noise], "noise", step, name, *self.layout.place, device=theta.device)
-        return self.layout.released(self._sampler.draw(theta, draws))
+        noise = Noise() if self.given_seed is None else self.noise
+        draws = side_by_side([noise], "noise", step, *self.layout.place, device=theta.device)
+        released = self._sampler.draw(theta, draws)
+        self.findings.require(~released.isnan().any(), not_finite)
+        return self.layout.released(torch.where(finite, released, 0.0))
 
     # ------------------------------------------------------------------ the cost
 
     def guarantee(self, delta: float) -> Guarantee:
         """Returns what training has cost so far, and what may be said about it."""
+        self.findings.settle()
         numbers = self.account.steps * self.gradients.size * self.plan.secure
         claim = self.account.privacy_loss().drawn_securely(numbers).guarantee(delta)
         return replace(claim.about(self.plan.units.name), assumptions=self.assumptions)
@@ -410,14 +430,12 @@ class TrainingRun:
         """Returns the number of charges before this number of further steps, and after them.
 
         Charges are releases, or draws of an epoch where examples are allocated: the one that the first of
-        these steps is in comes with them. Repeated steps are free.
+        these steps is in comes with them.
         """
-        repeated = len({step for step, _ in self.known if step >= self.steps and not self.plan.secure})
-        first, new = self.steps + repeated, max(0, steps - repeated)
-        if self.plan.batches.is_allocated and new:
-            new = self._epoch(first + new - 1)[1] - self._epoch(first)[1] + 1
-        done = self._charged_before(first)
-        return done, done + new
+        if self.plan.batches.is_allocated:
+            steps = self._epoch(self.steps + steps - 1)[1] - self._epoch(self.steps)[1] + 1
+        done = self._charged_before(self.steps)
+        return done, done + steps
 
     def charged_cost(self, count: int) -> PrivacyLoss:
         """Returns what this number of charges of ``charged_until`` costs, whatever the data."""
@@ -432,7 +450,7 @@ class TrainingRun:
 
     def _epoch(self, step: int) -> tuple[int, int]:
         """The draw of an epoch that a step is in: another attempt is another draw."""
-        return self.attempt or 0, step // self.plan.batches.steps_an_epoch
+        return self.attempt, step // self.plan.batches.steps_an_epoch
 
     def stop_at(self, most: int) -> None:
         """Refuses all beyond ``most``, as ``charged_until`` counts; a run that goes on keeps to it."""
@@ -444,6 +462,7 @@ class TrainingRun:
 
     def save(self, path: Path, others: dict[str, Any]) -> None:
         """Writes the run to a file. The first process writes; all wait for it."""
+        self.findings.settle()
         state = self._state(others)
         if distributed.rank() == 0:
             self.journal = RunFile(path).save(state, self.journal)
@@ -461,21 +480,20 @@ class TrainingRun:
             self.journal = file.opened()
         distributed.wait()
         try:
-            account, known = file.released(state)
+            account, attempt, is_older = file.released(state)
             self._restore(state["objects"], others)
         except BaseException:
             self.close()
             raise
+        # a given seed goes on to the bit from where its last release was made, and nowhere else
+        another = is_older or self.given_seed is None or self.account.steps > 0
+        self.attempt, self._charged = max(attempt, self.attempt) + another, None
+        self.noise = run_noise(self.seed, self.settings, self.attempt)
         self.run_id, self.steps, self.account = state["run"], state["steps"], account
         # what the run took for granted before it was saved still holds, such as a seed that was given
         self.assumptions = tuple(dict.fromkeys((*self.assumptions, *state["assumptions"])))
         self.most, self._refused = state["objects"].get("most"), None
-        if self.plan.secure:  # a secure batch that is released twice would not be two samples
-            self.known = {}
-            self._go_on((self.attempt or 0) + 1)
-        else:
-            self.known, self.seed = known, int(state["seed"])
-            self._go_on(state["objects"].get("attempt", self.attempt))
+        self.begin()
         distributed.wait()
 
     def _refuse_other_settings(self, path: Path, state: State, others: dict[str, Any]) -> None:
@@ -484,8 +502,6 @@ class TrainingRun:
             ours, theirs = self.settings.get(name), state["settings"].get(name)
             if theirs != ours:
                 raise ValueError(f"{path} was written with {name} {theirs!r}, this engine has {ours!r}")
-        if self.given_seed is not None and self.given_seed != int(state["seed"]):
-            raise ValueError(f"{path} was written with another seed than {self.given_seed}")
         saved, given = sorted(state["objects"]["others"]), sorted(others)
         if saved != given:
             raise ValueError(f"{path} was saved with {saved} beside the engine, load was given {given}")
@@ -500,20 +516,12 @@ class TrainingRun:
             self.journal = None
             self._refused = self._refused or f"{path} was closed: load its run to go on, in this engine too"
 
-    def _go_on(self, attempt: int | None) -> None:
-        """Begins again at the step that is due, with the samples and the noise of this attempt."""
-        self.attempt, self._charged = attempt, None
-        self.noise = run_noise(self.seed, self.settings, attempt)
-        self.begin()
-
     def _state(self, others: dict[str, Any]) -> State:
-        known = [(*place, digest) for place, digest in self.known.items() if place[0] >= self.steps]
         return {
             "run": self.run_id,
             "settings": self.settings,
             "steps": self.steps,
             "assumptions": list(self.assumptions),
-            "seed": "0" if self.plan.secure else str(self.seed),
             "account": self.account.state_dict(),
             "objects": {
                 **self.layout.state(self.optimizer),
@@ -524,7 +532,6 @@ class TrainingRun:
                     "cpu": torch.get_rng_state(),
                     "cuda": list(torch.cuda.get_rng_state_all()) if torch.cuda.is_available() else [],
                 },
-                "known": known,
                 "attempt": self.attempt,
                 "most": self.most,
             },
@@ -679,12 +686,12 @@ class PrivateLoader:
             values = self._run.augmented(batch, given)
             self._run.announce(batch, values)
             yield values
-            if self._run.noise is not noise:  # the step begins again with a new sample
+            if self._run.noise is not noise:  # a file was loaded in the middle of the loop
                 yield from self
                 return
 
 
-def run_noise(seed: int, settings: dict[str, Any], attempt: int | None = None) -> Noise:
+def run_noise(seed: int, settings: dict[str, Any], attempt: int = 0) -> Noise:
     """Returns the noise of a run: it depends on the seed and on every setting that a release depends on.
 
     Engines that differ in one of these settings share no noise, and neither do attempts.

@@ -8,17 +8,14 @@ from ringfence.accounting.subsampling import Account, accountant_from_state_dict
 from ringfence.files.checkpoint import flattened, read_checkpoint, restored, write_checkpoint
 from ringfence.files.journal import Journal
 
-State = dict[
-    str, Any
-]  # all that a run needs to go on: run, settings, steps, assumptions, seed, account, objects
+State = dict[str, Any]  # all that a run needs to go on: run, settings, steps, assumptions, account, objects
 
 
 class RunFile:
     """Saves and reads the state of a run, and keeps the journal beside it.
 
-    In a state, "run" names the run. "settings" must be the same when it goes on. "seed" is a string, because
-    not every reader of JSON keeps such large integers, and "0" for a secure run, which has none. "objects"
-    holds the states of the model, of the optimizer and of whatever else has tensors; all else is plain data.
+    In a state, "run" names the run. "settings" must be the same when it goes on. "objects" holds the states
+    of the model, of the optimizer and of whatever else has tensors; all else is plain data, and no seed.
 
     Guarantee: what is read back has spent at least what was released until the process died, as long as
     checkpoint and journal stay together: every release after the checkpoint is in the journal.
@@ -90,12 +87,6 @@ class RunFile:
     def read(self) -> State:
         """Returns the state that was saved, without what the journal has to add (``released``)."""
         tensors, plain = read_checkpoint(self.path)
-        plain["settings"].setdefault("secure", False)  # files of version 0.4 do not name it
-        if plain["settings"].pop("auxiliary_batches", 0):  # of version 0.6
-            raise ValueError(
-                f"{self.path} was written with auxiliary_batches, which this version does not have"
-            )
-        plain.setdefault("assumptions", [])
         return {**plain, "objects": restored(plain["objects"], tensors)}
 
     def opened(self) -> Journal:
@@ -104,8 +95,8 @@ class RunFile:
             raise ValueError(f"{self.journal} is missing: what was released after {self.path} is in it")
         return Journal(self.journal)
 
-    def released(self, state: State) -> tuple[Account, dict[tuple[int, int], str]]:
-        """Returns the account of everything released, and what was released of steps that may come again.
+    def released(self, state: State) -> tuple[Account, int, bool]:
+        """Returns the account of everything released, its last attempt, and whether the state is older.
 
         ``state["objects"]["most"]`` becomes the number of releases that were charged at last.
         """
@@ -115,7 +106,7 @@ class RunFile:
         if header.get("spent", 0) > state["account"]["steps"]:
             raise ValueError(f"{self.path} is older than its journal: releases in between are in neither")
         account = accountant_from_state_dict(state["account"])
-        known = {(step, attempt): digest for step, attempt, digest in state["objects"].get("known", ())}
+        attempt, is_older = state["objects"].get("attempt") or 0, False
         for record in records:
             if "continued" in record:
                 raise ValueError(
@@ -125,7 +116,7 @@ class RunFile:
             if "most" in record:
                 state["objects"].update(record)
                 continue
-            known[record["step"], record.get("attempt", 0)] = record["digest"]
+            attempt, is_older = max(attempt, record["attempt"]), True
             if record["account"]["steps"] > account.steps:
                 account = accountant_from_state_dict(record["account"])
-        return account, known
+        return account, attempt, is_older
