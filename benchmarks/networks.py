@@ -216,7 +216,7 @@ def engine_step(
     inputs, labels = problem.batch(10 * batch, device)
     data = _Resident(inputs, labels)
     law = rf.RectifiedGaussian(1.0, bound=2.0)
-    engine = rf.PrivacyEngine(law, CLAMP, seed=0, cuda_graphs=cuda_graphs)
+    engine = rf.PrivacyEngine(law, CLAMP, cuda_graphs=cuda_graphs)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)
     loader = DataLoader(data, batch_size=batch, collate_fn=lambda batch: batch)
     model, optimizer, loader = engine.make_private(model, optimizer, loader)

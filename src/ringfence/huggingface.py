@@ -42,8 +42,8 @@ class PrivateTraining(_Trainer):
     default ``example_loss``; the model itself is called without labels.
 
     With each checkpoint the engine is saved to ``_private/run.ckpt`` in output_dir. This file holds the
-    account and the key of the noise, and is as private as the data. ``train(resume_from_checkpoint=True)``
-    goes on with both. A release after the last checkpoint stays charged, and comes again as it was.
+    account, and is as private as the data. ``train(resume_from_checkpoint=True)`` goes on with both. Steps
+    after the last checkpoint stay charged, and are made and charged again.
 
     Guarantee: as that of the engine. In every step, the gradient that the optimizer gets is the released one;
     clipping it again by max_grad_norm takes nothing from the promise and adds nothing to it. What would make

@@ -34,8 +34,8 @@ class PrivacyCallback(Callback):
     ``target_epsilon`` the noise is found with which max_epochs epochs meet it at delta.
 
     After each checkpoint of Lightning the engine is saved to ``_private/run.ckpt`` beside it. This file holds
-    the account and the key of the noise, and is as private as the data. ``fit(ckpt_path=...)`` goes on with
-    both, from the last checkpoint. A release after it stays charged, and comes again as it was.
+    the account, and is as private as the data. ``fit(ckpt_path=...)`` goes on with both, from the last
+    checkpoint. Steps after it stay charged, and are made and charged again.
 
     Guarantee: as that of the engine. In every step, the gradient that the optimizer gets is the released one;
     clipping it again by gradient_clip_val takes nothing from the promise and adds nothing to it. What would
@@ -174,11 +174,13 @@ class PrivacyCallback(Callback):
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Saves the run after the last checkpoint, and leaves the module and the trainer as they were."""
-        if self._undo:
-            self._save(trainer)
-            self.engine.close()
-        while self._undo:
-            self._undo.pop()()
+        try:
+            if self._undo:
+                self._save(trainer)
+                self.engine.close()
+        finally:
+            while self._undo:
+                self._undo.pop()()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Leaves the module and the trainer as they were."""

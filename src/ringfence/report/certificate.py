@@ -238,7 +238,7 @@ def read_source(path: str | Path) -> Source:
 def _of_run(path: Path) -> Source:
     file = RunFile(path)
     state = file.read()
-    account, *_ = file.released(state)
+    account = file.released(state)
     settings = state["settings"]
     numbers = sum(math.prod(shape) for shape in settings["parameters"].values())
     cost = account.privacy_loss() + PrivacyLoss(numbers=account.steps * numbers if settings["secure"] else 0)

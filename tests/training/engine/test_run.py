@@ -1,5 +1,6 @@
 """A step is the mechanism on the sum of its examples over a public constant; each of them counts once."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 from torch import nn
 
 import ringfence as rf
-from ringfence.training.engine.run import StepReport
+from ringfence.training.engine.run import Findings, StepReport
 from tests.training.engine.runs import CLIP, INPUTS, LABELS, LAW, Run, charged, clipped_sum, network, refused
 
 
@@ -71,6 +72,67 @@ def test_the_same_seed_gives_the_same_run(sampling: str) -> None:
     assert torch.equal(one.weights(), two.weights())
     assert not torch.equal(one.weights(), other.weights())
     assert rf.PrivacyEngine(LAW, CLIP).seed != rf.PrivacyEngine(LAW, CLIP).seed
+
+
+def test_different_sums_of_one_seed_have_different_noise() -> None:
+    """With the same noise, the difference of two runs would have been that of their sums."""
+    noises = []
+    for rate in (1.0, 2.0):
+        run, noise = Run(optimizer=lambda p, rate=rate: torch.optim.SGD(p, lr=rate)), []
+        for step in (1, 2):
+            run.train(step)
+            released = torch.cat([p.grad.flatten() for p in run.original.parameters()]) * 60
+            noise.append(released - run.engine.run.theta)
+        noises.append(noise)
+    assert torch.equal(noises[0][0], noises[1][0])
+    assert float((noises[0][1] - noises[1][1]).std()) > 0.5  # sqrt(2) sigma if they are independent
+
+
+@pytest.fixture
+def late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks are read as on a GPU: a step later."""
+
+    class There:
+        def synchronize(self) -> None: ...
+
+    def later(findings: Findings, good: torch.Tensor, message: str) -> None:
+        findings._later.append((good, There(), message))  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Findings, "require", later)
+
+
+@pytest.mark.parametrize("end", ["the next step", "guarantee", "save", "close"])
+def test_a_sum_that_is_not_finite_moves_nothing_and_is_told_of_at_last(
+    end: str, late: None, tmp_path: Path
+) -> None:
+    optimizer = lambda parameters: torch.optim.SGD(parameters, lr=1.0)  # noqa: E731
+    run = Run(sampling="poisson", batch_size=20, optimizer=optimizer).train(2)
+    before = run.weights().clone()
+    inputs, labels = next(iter(run.loader))
+    run.optimizer.zero_grad()
+    (nn.functional.cross_entropy(run.model(inputs), labels) * torch.inf).backward()
+    run.optimizer.step()
+    assert (run.engine.steps, run.engine.account.steps) == (3, 3)  # it was charged
+    assert torch.equal(run.weights(), before)
+    ends = {
+        "the next step": lambda: run.train(4),
+        "guarantee": lambda: run.engine.guarantee(1e-5),
+        "save": lambda: run.engine.save(tmp_path / "run.ckpt"),
+        "close": run.engine.close,
+    }
+    with refused("sum of clipped gradients of step 2 is not finite and was not released"):
+        ends[end]()
+    run.train(5)  # told once; then it goes on
+    assert run.engine.account.steps == 5
+    assert bool(torch.isfinite(run.weights()).all())
+
+
+def test_a_load_leaves_late_errors_behind(late: None, tmp_path: Path) -> None:
+    run = Run(sampling="poisson").train(1)
+    run.engine.save(tmp_path / "run.ckpt")
+    run.engine.run.findings.require(torch.tensor(False), "the past")
+    run.engine.load(tmp_path / "run.ckpt")
+    assert run.train(3).engine.account.steps == 3
 
 
 def test_a_poisson_step_is_divided_by_the_expected_size_and_laid_out_as_the_parameters_are() -> None:

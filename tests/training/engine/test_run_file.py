@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import ringfence as rf
-from ringfence.files.checkpoint import read_checkpoint
+from ringfence.files.checkpoint import read_checkpoint, write_checkpoint
 from ringfence.files.journal import Journal
 from tests.forks import ended, forked
 from tests.training.engine.runs import INPUTS, LABELS, Run, network
@@ -185,6 +185,21 @@ def test_what_was_released_beyond_a_later_save_is_remembered(
     second.train(6).engine.close()
     third = resumed(tmp_path / there, sampling=sampling)
     assert third.train(12).engine.account.steps == 7 + 3 + 7
+
+
+def test_a_file_of_version_0_6_goes_on(tmp_path: Path) -> None:
+    path, first = tmp_path / "run.ckpt", Run(sampling="poisson").train(2)
+    first.engine.save(path)
+    first.engine.close()
+    tensors, plain = read_checkpoint(path)
+    plain["settings"]["auxiliary_batches"] = 0
+    plain["objects"]["dict"] += [["attempt", None], ["known", {"list": []}]]
+    write_checkpoint(path, tensors, {**plain, "seed": "3"})
+    assert resumed(path, sampling="poisson").train(3).engine.account.steps == 3
+    plain["settings"]["auxiliary_batches"] = 5
+    write_checkpoint(path, tensors, plain)
+    with pytest.raises(ValueError, match="was written with auxiliary_batches 5, this engine has None"):
+        resumed(path, sampling="poisson")
 
 
 def test_schedulers_travel_along(tmp_path: Path) -> None:

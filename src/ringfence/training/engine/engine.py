@@ -385,7 +385,7 @@ class PrivacyEngine:
 
         What was released after the save is in the account already. When the loop gets there again, these
         steps are other releases, of other samples and with other noise, and are charged as well: save often.
-        Only a given seed goes on to the bit, and only where nothing was released after the save.
+        With a given seed a run goes on to the bit where as many releases were charged as there are steps.
         """
         self.run.load(checks.path("path", path), others)
 

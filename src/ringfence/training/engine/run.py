@@ -63,21 +63,21 @@ class Findings:
 
     def require(self, good: Tensor, message: str) -> None:
         """Raises a ValueError with this message, now or in ``settle``, unless ``good`` is true."""
-        if not good.is_cuda:
-            if not good:
-                raise ValueError(message)
-            return
-        copy, there = torch.empty((), dtype=torch.bool, pin_memory=True), torch.cuda.Event()
-        copy.copy_(good, non_blocking=True)
-        there.record()
-        self._later.append((copy, there, message))
+        if good.is_cuda:
+            copy, there = torch.empty((), dtype=torch.bool, pin_memory=True), torch.cuda.Event()
+            copy.copy_(good, non_blocking=True)
+            there.record()
+            self._later.append((copy, there, message))
+        elif not good:
+            raise ValueError(message)
 
     def settle(self) -> None:
         """Raises what was found, once the GPU has come so far."""
         later, self._later = self._later, []
         for good, there, message in later:
             there.synchronize()
-            self.require(good, message)
+            if not good:
+                raise ValueError(message)
 
 
 class TrainingRun:
@@ -87,14 +87,14 @@ class TrainingRun:
     clipped gradients to the sum. When the sum is complete it is charged, written to the journal, released,
     and handed to the optimizer as the gradient. Loops that would count an example twice are refused.
 
-    Every release has noise of its own: each draws a fresh key from the operating system, so that no two
-    can share it, whatever was copied, loaded or tried again. A Poisson sample is released once: two sums of
-    one sample are not those of two samples. A step that is begun again after it was charged, in this process
-    or after a load, therefore draws another sample, the next ``attempt``, and is charged again. With a given
-    seed everything is determined by the seed, the step and the attempt.
+    Every release draws its noise from a fresh key of the operating system. Where a seed was given, the noise
+    belongs to the seed, the settings, the step and the sum, so that two different sums never share it. A
+    Poisson sample is released once: two sums of one sample are not those of two samples. A step that is begun
+    again after it was charged, in this process or after a load, draws another sample and is charged again.
 
     On a GPU, a step with a Poisson sample does not wait for the numbers of the one before. In the place of a
-    sum that is not finite zeros are released, and the error comes with the next step, claim or save.
+    sum that is not finite zeros are released, and the error comes with the next step or claim, ``save`` or
+    ``close``.
 
     ``settings`` describes the run in plain data and must be the same in a file that is loaded. ``seed`` is
     the seed in use, and ``given_seed`` is the one that the user gave, if any. ``theta`` is the sum of clipped
@@ -129,8 +129,7 @@ class TrainingRun:
         self.theta: Tensor | None = None
         self.account: Account = plan.account()
         self.examples = ExampleAccountant(plan.mechanism) if track_examples else None
-        self.attempt = 0  # which sample a step draws
-        self.noise = run_noise(seed, self.settings, self.attempt)
+        self.noise = run_noise(seed, self.settings)  # of samples and dropout; that of a given seed too
         self.journal: Journal | None = None
         self.most: int | None = None  # how many releases, or epochs, may be charged in all
         self.findings = Findings()
@@ -147,8 +146,7 @@ class TrainingRun:
         Discards a partly accumulated step. One that was charged and failed is made with another sample.
         """
         if self._charged == self.steps:
-            self._charged, self.attempt = None, self.attempt + 1
-            self.noise = run_noise(self.seed, self.settings, self.attempt)
+            self._charged, self.noise = None, self.noise.of("another sample")
         self._due = (self.steps, 0)  # the step, and the part of it, that must be added next
         self._sum: Tensor | None = None
         self._batch: tuple[MicroBatch, Any] | None = None  # what the loader handed out last
@@ -386,14 +384,13 @@ class TrainingRun:
         self._charged = step
         self.layout.charge(self.account, theta)
         if self.journal is not None:
-            account = self.account.state_dict()
-            self.journal.append({"step": step, "attempt": self.attempt, "account": account})
+            self.journal.append({"account": self.account.state_dict()})
         if self.plan.secure:
             return self.layout.released(self.plan.mechanism.release(theta))
         if self._sampler is None:
             self._sampler = Sampler(self.plan.mechanism, theta.dtype, theta.device)
-        noise = Noise() if self.given_seed is None else self.noise
-        draws = side_by_side([noise], "noise", step, *self.layout.place, device=theta.device)
+        noise, name = (Noise(), b"") if self.given_seed is None else (self.noise, self.noise.digest(theta))
+        draws = side_by_side([noise], "noise", step, name, *self.layout.place, device=theta.device)
         released = self._sampler.draw(theta, draws)
         self.findings.require(~released.isnan().any(), not_finite)
         return self.layout.released(torch.where(finite, released, 0.0))
@@ -449,8 +446,8 @@ class TrainingRun:
         return self.account.steps
 
     def _epoch(self, step: int) -> tuple[int, int]:
-        """The draw of an epoch that a step is in: another attempt is another draw."""
-        return self.attempt, step // self.plan.batches.steps_an_epoch
+        """The draw of an epoch that a step is in: by another key it is another draw."""
+        return self.noise.at("draw").word(), step // self.plan.batches.steps_an_epoch
 
     def stop_at(self, most: int) -> None:
         """Refuses all beyond ``most``, as ``charged_until`` counts; a run that goes on keeps to it."""
@@ -473,6 +470,7 @@ class TrainingRun:
         file = RunFile(path)
         state = file.read()
         self._refuse_other_settings(path, state, others)
+        self.findings = Findings()  # those of a past that is left
         self.close()
         # a release before all is restored would be written down nowhere
         self._refused = f"{path} could not be loaded: load it, or make another engine"
@@ -480,15 +478,16 @@ class TrainingRun:
             self.journal = file.opened()
         distributed.wait()
         try:
-            account, attempt, is_older = file.released(state)
+            account = file.released(state)
             self._restore(state["objects"], others)
         except BaseException:
             self.close()
             raise
-        # a given seed goes on to the bit from where its last release was made, and nowhere else
-        another = is_older or self.given_seed is None or self.account.steps > 0
-        self.attempt, self._charged = max(attempt, self.attempt) + another, None
-        self.noise = run_noise(self.seed, self.settings, self.attempt)
+        # a given seed goes on to the bit where every release was a step that is still there
+        goes_on = account.steps == state["steps"] and not self.account.steps
+        fresh = int(distributed.text_from_first(str(secrets.randbits(256))))
+        self.noise = run_noise(self.seed if goes_on else fresh, self.settings)
+        self._charged = None
         self.run_id, self.steps, self.account = state["run"], state["steps"], account
         # what the run took for granted before it was saved still holds, such as a seed that was given
         self.assumptions = tuple(dict.fromkeys((*self.assumptions, *state["assumptions"])))
@@ -515,6 +514,7 @@ class TrainingRun:
             self.journal.close()
             self.journal = None
             self._refused = self._refused or f"{path} was closed: load its run to go on, in this engine too"
+        self.findings.settle()
 
     def _state(self, others: dict[str, Any]) -> State:
         return {
@@ -532,7 +532,6 @@ class TrainingRun:
                     "cpu": torch.get_rng_state(),
                     "cuda": list(torch.cuda.get_rng_state_all()) if torch.cuda.is_available() else [],
                 },
-                "attempt": self.attempt,
                 "most": self.most,
             },
         }
@@ -691,16 +690,16 @@ class PrivateLoader:
                 return
 
 
-def run_noise(seed: int, settings: dict[str, Any], attempt: int = 0) -> Noise:
+def run_noise(seed: int, settings: dict[str, Any]) -> Noise:
     """Returns the noise of a run: it depends on the seed and on every setting that a release depends on.
 
-    Engines that differ in one of these settings share no noise, and neither do attempts.
+    Engines that differ in one of these settings share no noise.
 
     >>> one, other = (run_noise(7, {"sampling": name}) for name in ("full", "poisson"))
     >>> one.at("noise", 0).word() == other.at("noise", 0).word()
     False
     """
-    return Noise(seed).of("engine", repr(sorted(settings.items())), *([attempt] if attempt else []))
+    return Noise(seed).of("engine", repr(sorted(settings.items())))
 
 
 def _each_loss(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:

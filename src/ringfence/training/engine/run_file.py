@@ -87,6 +87,8 @@ class RunFile:
     def read(self) -> State:
         """Returns the state that was saved, without what the journal has to add (``released``)."""
         tensors, plain = read_checkpoint(self.path)
+        if plain["settings"].get("auxiliary_batches") == 0:  # as version 0.6 wrote it
+            del plain["settings"]["auxiliary_batches"]
         return {**plain, "objects": restored(plain["objects"], tensors)}
 
     def opened(self) -> Journal:
@@ -95,8 +97,8 @@ class RunFile:
             raise ValueError(f"{self.journal} is missing: what was released after {self.path} is in it")
         return Journal(self.journal)
 
-    def released(self, state: State) -> tuple[Account, int, bool]:
-        """Returns the account of everything released, its last attempt, and whether the state is older.
+    def released(self, state: State) -> Account:
+        """Returns the account of everything released, with what the journal has to add to the state.
 
         ``state["objects"]["most"]`` becomes the number of releases that were charged at last.
         """
@@ -106,7 +108,6 @@ class RunFile:
         if header.get("spent", 0) > state["account"]["steps"]:
             raise ValueError(f"{self.path} is older than its journal: releases in between are in neither")
         account = accountant_from_state_dict(state["account"])
-        attempt, is_older = state["objects"].get("attempt") or 0, False
         for record in records:
             if "continued" in record:
                 raise ValueError(
@@ -115,8 +116,6 @@ class RunFile:
                 )
             if "most" in record:
                 state["objects"].update(record)
-                continue
-            attempt, is_older = max(attempt, record["attempt"]), True
-            if record["account"]["steps"] > account.steps:
+            elif record["account"]["steps"] > account.steps:
                 account = accountant_from_state_dict(record["account"])
-        return account, attempt, is_older
+        return account
