@@ -1408,9 +1408,6 @@ a resumed run forgets how many steps were charged
 a charge that came after the save is forgotten with it
 - self.journal.append({"most": most})
 + pass
-noise of a given seed that does not depend on the sum
-- self.noise, self.noise.digest(theta))
-+ self.noise, b"")
 the journal not written
 -             self.journal.append({"account": self.account.state_dict()})
 +             pass
@@ -1493,6 +1490,9 @@ a sample released again after a release that failed
 - if self._charged == self.steps:
 + if False:
 @ src/ringfence/training/engine/run.py: training/engine/run
+noise of a given seed that does not depend on the sum
+- self.noise, self.noise.digest(theta))
++ self.noise, b"")
 an error of the last step that nobody hears of
 -         self.findings.settle()
 -         numbers

@@ -75,6 +75,19 @@ def test_a_run_that_goes_on_counts_no_epoch_too_few(tmp_path: Path, secure: bool
     assert (account.steps, account.epochs) == (9, 3)  # the second epoch was begun twice
 
 
+def test_a_step_that_failed_is_in_another_draw_of_its_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(**ALLOCATED).train(2)
+
+    def broken(*_: object) -> torch.Tensor:
+        raise ArithmeticError("broken")
+
+    with monkeypatch.context() as patched, pytest.raises(ArithmeticError):
+        patched.setattr(run.engine.run._sampler, "draw", broken)
+        run.train(3)
+    run.train(4)
+    assert (run.engine.account.steps, run.engine.account.epochs) == (5, 2)
+
+
 def test_a_ledger_is_charged_for_every_draw_of_an_epoch(tmp_path: Path) -> None:
     """Four draws of one step each: the ledger said 3.03 where delta was 2.6e-4 and not 1e-5."""
     settings = {**ALLOCATED, "secure": True, "public_size": 60, "seed": None, "mechanism": rf.Gaussian(1.0)}

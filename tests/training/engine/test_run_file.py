@@ -187,6 +187,17 @@ def test_what_was_released_beyond_a_later_save_is_remembered(
     assert third.train(12).engine.account.steps == 7 + 3 + 7
 
 
+def test_an_engine_that_leaves_its_run_for_another_draws_other_samples(tmp_path: Path) -> None:
+    other, run = (Run(sampling="poisson", seed=None) for _ in range(2))
+    other.engine.save(tmp_path / "other.ckpt")
+    other.engine.close()
+    seen = run.samples()
+    run.train(2).engine.load(tmp_path / "other.ckpt")
+    run.train(2)
+    assert [step for step, _ in seen] == [0, 1, 0, 1]
+    assert len({indices for _, indices in seen}) == 4
+
+
 def test_a_file_of_version_0_6_goes_on(tmp_path: Path) -> None:
     path, first = tmp_path / "run.ckpt", Run(sampling="poisson").train(2)
     first.engine.save(path)

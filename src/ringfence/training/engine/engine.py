@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Mapping
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,6 @@ from ringfence.training import distributed
 from ringfence.training.assumptions import assumptions, refuse_secure
 from ringfence.training.clipping import Clip
 from ringfence.training.engine.batches import RunPlan, Transform, Units
-from ringfence.training.engine.opacus_words import missing, says_what_to_write
 from ringfence.training.engine.run import (
     Layout,
     PrivateLoader,
@@ -111,7 +110,6 @@ class PrivacyEngine:
     (1, 1)
     """
 
-    @says_what_to_write
     def __init__(
         self,
         mechanism: Mechanism,
@@ -139,12 +137,6 @@ class PrivacyEngine:
         checked_mechanism(mechanism)
         if not isinstance(clip, Clip):
             raise TypeError(f"clip must be a ringfence Clip such as Norm(1.0), got {clip!r}")
-        if sampling in ("shuffle", "balls_in_bins"):
-            raise ValueError(
-                f"sampling must be 'poisson', 'full' or 'random_allocation', got {sampling!r}: no gain is "
-                "proved for shuffled orders. With 'random_allocation' each example comes once in an epoch; "
-                "for batches of one size use 'poisson' with max_batch_size"
-            )
         checks.one_of("sampling", sampling, ("poisson", "full", "random_allocation"))
         checks.one_of("loss_reduction", loss_reduction, ("mean", "sum"))
         checks.one_of("fisher_kind", fisher_kind, ("spectral", "trace"))
@@ -192,12 +184,10 @@ class PrivacyEngine:
         self._run: TrainingRun | None = None
         self.planned_steps: int | None = None  # after how many steps the target is spent
 
-    @says_what_to_write
     def make_private(self, model: nn.Module, optimizer: Optimizer, loader: DataLoader[Any]) -> Private:
         """Returns the three objects for the loop. Everything is checked here, before anything is released."""
         return self._start(model, optimizer, loader)
 
-    @says_what_to_write
     def make_private_with_epsilon(
         self,
         model: nn.Module,
@@ -396,11 +386,6 @@ class PrivacyEngine:
         """
         if self._run is not None:
             self.run.close()
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            raise missing("PrivacyEngine", name)
 
     __reduce__ = Noise.__reduce__
 
