@@ -287,11 +287,3 @@ def test_patches_are_those_of_torch() -> None:
     wanted = functional.unfold(x, window.kernel, window.dilation, window.padding, window.stride)
     assert torch.equal(patches.flatten(1, 2), wanted)
     assert patches.shape[1] == 2
-
-
-def test_the_overlap_is_the_largest_number_of_places_that_see_one_number() -> None:
-    for kernel, stride, dilation in itertools.product(range(1, 6), repeat=3):
-        window = Window((kernel,), (stride,), (0,), (dilation,))
-        marks = torch.arange(1.0, 101.0).view(1, 1, 100)
-        seen = window.patches(marks).flatten().unique(return_counts=True)[1]
-        assert int(seen.max()) == window.overlap, window

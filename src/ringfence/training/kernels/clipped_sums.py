@@ -94,13 +94,6 @@ class Window:
         """True where every number of the output sees the numbers of the input at the same place alone."""
         return {*self.kernel, *self.stride} == {1} and {*self.padding} == {0}
 
-    @property
-    def overlap(self) -> int:
-        """How many places of the window see the same number of the input, at most."""
-        # offsets j with h - j d divisible by s repeat every s / gcd(s, d) numbers
-        periods = (s // math.gcd(s, d) for s, d in zip(self.stride, self.dilation, strict=True))
-        return math.prod(-(-k // period) for k, period in zip(self.kernel, periods, strict=True))
-
     def patches(self, x: Tensor) -> Tensor:
         """What each place sees of x (n, C, \\*size): (n, groups, C / groups * kernel, places)."""
         count, channels = x.shape[:2]
@@ -269,9 +262,9 @@ class Products(Contribution):
             norms = row_lengths(left.flatten(1)) * row_lengths(window.patches(right).flatten(1))
             return norms.square() * (1 + 2.0**-19)  # each norm is good to 2^-22
         rows, columns = self._shape[0] // window.groups, math.prod(self._shape[1:])
-        # each number of the input is in ``overlap`` patches at most
+        # each number of the input is in a patch at most once for each place of the kernel
         lengths = [_group_lengths(values, window, self.per_unit) for values in (left, right)]
-        scales = lengths[0] * lengths[1] * math.sqrt(window.overlap)
+        scales = lengths[0] * lengths[1] * math.sqrt(math.prod(window.kernel))
         scale: Tensor = torch.linalg.vector_norm(scales, dim=1)
         by_grams = 3 * places * (rows + columns) <= rows * columns  # in float64, which takes thrice the time
         measure = _gram_squares if by_grams else _product_lengths

@@ -176,7 +176,7 @@ class ExampleGradients:
         leaves = tree_leaves(cotangents)
         for one in self._passes_again(inputs):
             if one.also:
-                total += clip(self._gradient_of_unit(one, leaves))[0]
+                total += clip(next(self._formed(one, leaves)))[0]
             else:
                 self._add(total, one, [leaf[one.rows] for leaf in leaves], clip)
         return total
@@ -189,30 +189,22 @@ class ExampleGradients:
                 rows = range(start, start + self.per_unit)
                 yield torch.cat([self._gradient_alone(inputs, leaves, i) for i in rows]).sum(0, keepdim=True)
             return
+        for one in self._passes_again(inputs):
+            yield from self._formed(one, leaves)
+
+    def _formed(self, one: Pass, cotangents: list[Tensor]) -> Iterator[Tensor]:
+        """Yields the flat gradients of the units of a pass, a few units at a time."""
+        parts: list[Part] = []
+        with self._plain_precision():
+            for each in (one, *one.also):
+                each.backward([leaf[each.rows] for leaf in cotangents], parts.extend)
         first = next(iter(self.parameters.values()))
         length = max(1, self.memory_budget // (12 * self.size * first.element_size()))  # a quarter of it
         if first.is_cpu:  # what fits into the cache takes a fraction of the time
             length = min(length, max(1, _CACHED // self.size))
-        for one in self._passes_again(inputs):
-            if one.also:
-                yield self._gradient_of_unit(one, leaves)
-                continue
-            parts: list[Part] = []
-            with self._plain_precision():
-                one.backward([leaf[one.rows] for leaf in leaves], parts.extend)
-            units = one.count // self.per_unit
-            for start in range(0, units, length):
-                yield self._gradients_of_units(parts, slice(start, min(start + length, units)))
-
-    def _gradient_of_unit(self, one: Pass, cotangents: list[Tensor]) -> Tensor:
-        """The flat gradient of the unit whose rows several passes share."""
-        total = self.zeros().unsqueeze(0)
-        for each in (one, *one.also):
-            parts: list[Part] = []
-            with self._plain_precision():
-                each.backward([leaf[each.rows] for leaf in cotangents], parts.extend)
-            total += self._gradients_of_units(parts, slice(0, 1))
-        return total
+        units = 1 if one.also else one.count // self.per_unit
+        for start in range(0, units, length):
+            yield self._gradients_of_units(parts, slice(start, min(start + length, units)))
 
     def _gradient_alone(self, inputs: Inputs, cotangents: list[Tensor], i: int) -> Tensor:
         """The flat gradient of row i, which goes through a copy of the model."""
