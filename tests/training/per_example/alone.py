@@ -5,11 +5,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 import ringfence as rf
 from ringfence.training.per_example.gradients import ExampleGradients
-from ringfence.training.per_example.isolation import Inputs, first_input, mapped
+from ringfence.training.per_example.isolation import Inputs
 
 
 def seeded(make: Callable[[], nn.Module]) -> nn.Module:
@@ -35,8 +35,8 @@ def gradients_alone(model: nn.Module, inputs: Inputs, cotangents: list[Tensor]) 
     """The flat gradients of single examples."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     rows = []
-    for i in range(len(first_input(inputs))):
-        args, kwargs = mapped(lambda value: value[i : i + 1], inputs)  # noqa: B023
+    for i in range(len(tree_leaves(inputs)[0])):
+        args, kwargs = tree_map(lambda value: value[i : i + 1], inputs)  # noqa: B023
         outputs = tree_leaves(model(*args, **kwargs))
         slopes = [value[i : i + 1] for value in cotangents]
         each = torch.autograd.grad(outputs, trained, slopes, allow_unused=True, materialize_grads=True)
@@ -51,7 +51,7 @@ def agree(make: Callable[[], nn.Module], *args: Tensor, **kwargs: Any) -> Exampl
     or two each, are clipped as one.
     """
     model = seeded(make).double()
-    inputs: Inputs = mapped(lambda x: x.double() if x.is_floating_point() else x, (args, kwargs))
+    inputs: Inputs = tree_map(lambda x: x.double() if x.is_floating_point() else x, (args, kwargs))
     gradients = ExampleGradients(model)
     outputs = tree_leaves(gradients.forward(inputs))
     assert gradients.fallback_reason is None, gradients.fallback_reason
@@ -67,7 +67,7 @@ def agree(make: Callable[[], nn.Module], *args: Tensor, **kwargs: Any) -> Exampl
             error = float((ours - theirs).abs().max())
             assert error <= (1e-5 if clip.looks_at == "length" else 1e-6) * clip.largest, (clip, factor)
     for count, per_unit in {(len(alone), len(alone)), (len(alone) // 2 * 2, 2)} - {(0, 2)}:
-        some, slopes = mapped(lambda x: x[:count], inputs), [each[:count] for each in cotangents]  # noqa: B023
+        some, slopes = tree_map(lambda x: x[:count], inputs), [each[:count] for each in cotangents]  # noqa: B023
         together = alone[:count].unflatten(0, (-1, per_unit)).sum(dim=1)
         units = ExampleGradients(model, per_unit=per_unit)
         for clip in (rf.Clamp(0.1 * scale), norms[0]):
@@ -80,7 +80,7 @@ def agree(make: Callable[[], nn.Module], *args: Tensor, **kwargs: Any) -> Exampl
 
 def bounded(model: nn.Module, *args: Tensor, **kwargs: Tensor) -> ExampleGradients:
     """Asserts that one example of enormous gradients adds at most c to each coordinate, in float32."""
-    inputs: Inputs = mapped(lambda x: x[:1], (args, kwargs))
+    inputs: Inputs = tree_map(lambda x: x[:1], (args, kwargs))
     gradients, clip = ExampleGradients(model), rf.Clamp(0.1)
     outputs = tree_leaves(gradients.forward(inputs))
     assert gradients.fallback_reason is None, gradients.fallback_reason

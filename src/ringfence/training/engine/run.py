@@ -29,7 +29,7 @@ from ringfence.training.engine.run_file import RunFile, State
 from ringfence.training.information import FisherTracking
 from ringfence.training.jacobian import Loss
 from ringfence.training.per_example.gradients import ExampleGradients
-from ringfence.training.per_example.isolation import Inputs, first_input, mapped
+from ringfence.training.per_example.isolation import Inputs
 from ringfence.training.per_example.layers import is_frozen, refuse_layers, refuse_other_parameters
 
 if TYPE_CHECKING:
@@ -197,8 +197,8 @@ class TrainingRun:
                 checks.require(f"input {name}", "must be finite", value, torch.isfinite(value))
         places = units.places(batch.indices, batch.step)
         if places is not None:  # units of fewer rows are filled up
-            which, self._real = (each.to(first_input(inputs).device) for each in places)
-            inputs = mapped(lambda value: value[which], inputs)
+            which, self._real = (each.to(tree_leaves(inputs)[0].device) for each in places)
+            inputs = tree_map(lambda value: value[which], inputs)
         with self._seeded(batch, inputs), self.layout.gathered():
             outputs = self.gradients.forward(inputs)
         if self._real is not None:
@@ -254,7 +254,8 @@ class TrainingRun:
                 batch, values, inputs, tree_map(torch.detach, outputs), cotangents
             )
         dtype = torch.float64 if self.plan.secure else None
-        cotangents = tree_map(lambda each: self._unit_cotangents(each, len(first_input(inputs))), cotangents)
+        rows = len(tree_leaves(inputs)[0])
+        cotangents = tree_map(lambda each: self._unit_cotangents(each, rows), cotangents)
         if self.examples is not None:
             self._parts.append((batch, inputs, cotangents))
         with self._seeded(batch, inputs), self.layout.gathered():
@@ -323,7 +324,7 @@ class TrainingRun:
     def _seeded(self, batch: MicroBatch, inputs: Inputs) -> Any:
         """Makes the forward and the backward pass of a batch draw the same dropout masks."""
         place = ("forward", batch.step, batch.part, distributed.rank())
-        return self.noise.global_draws(*place, device=first_input(inputs).device)
+        return self.noise.global_draws(*place, device=tree_leaves(inputs)[0].device)
 
     # ------------------------------------------------------------------ the release
 

@@ -23,9 +23,7 @@ from ringfence.training.per_example.isolation import (
     Rule,
     Tape,
     UnfitError,
-    first_input,
     first_row,
-    mapped,
     nothing_kept,
     refuse_changed,
     state_of,
@@ -137,9 +135,9 @@ class ExampleGradients:
         """The model's outputs, without a graph; what it takes to go back is kept where the budget allows."""
         self._kept = None
         self._remember_autocast(inputs)
-        count = len(first_input(inputs))
+        count = len(tree_leaves(inputs)[0])
         if not count:  # not every model takes no rows: one of zeros, which is dropped
-            args, kwargs = mapped(lambda value: value.new_zeros(1, *value.shape[1:]), inputs)
+            args, kwargs = tree_map(lambda value: value.new_zeros(1, *value.shape[1:]), inputs)
             with torch.no_grad():
                 return tree_map(lambda output: output[:0], deepcopy(self.model)(*args, **kwargs))
         if self._falls_back(inputs):
@@ -185,7 +183,7 @@ class ExampleGradients:
         """Yields the flat gradients of units, a few units at a time."""
         leaves = tree_leaves(cotangents)
         if not self._is_passable(inputs):
-            for start in range(0, len(first_input(inputs)), self.per_unit):
+            for start in range(0, len(tree_leaves(inputs)[0]), self.per_unit):
                 rows = range(start, start + self.per_unit)
                 yield torch.cat([self._gradient_alone(inputs, leaves, i) for i in rows]).sum(0, keepdim=True)
             return
@@ -269,7 +267,7 @@ class ExampleGradients:
 
     def _is_passable(self, inputs: Inputs) -> bool:
         """Whether there are examples, and vmap takes them."""
-        return bool(len(first_input(inputs))) and (self._kept is not None or not self._falls_back(inputs))
+        return bool(len(tree_leaves(inputs)[0])) and (self._kept is not None or not self._falls_back(inputs))
 
     def _falls_back(self, inputs: Inputs) -> bool:
         """Whether each example goes through a copy of the model, because vmap cannot run it."""
@@ -293,12 +291,12 @@ class ExampleGradients:
         refuse_other_parameters(self.model, self.parameters)
         self._known, self._reasons, self._fitting = known_layers(self.model), {}, None
         self._layers = dict(self.model.named_modules())
-        few = mapped(lambda value: value[: 2 * self.per_unit], inputs)
+        few = tree_map(lambda value: value[: 2 * self.per_unit], inputs)
         with _same_draws(inputs), torch.enable_grad():
             try:
                 while any(
                     self._leave_out_used(one)
-                    for whole in self._separate(few, slice(0, len(first_input(few))), tracing=True)
+                    for whole in self._separate(few, slice(0, len(tree_leaves(few)[0])), tracing=True)
                     for one in (whole, *whole.also)
                 ):
                     pass
@@ -335,7 +333,7 @@ class ExampleGradients:
 
     def _alone(self, inputs: Inputs, i: int) -> tuple[Any, nn.Module]:
         """The outputs for example i by itself, in a row, and the copy of the model that made them."""
-        args, kwargs = mapped(lambda value: value[i : i + 1], inputs)
+        args, kwargs = tree_map(lambda value: value[i : i + 1], inputs)
         copy = deepcopy(self.model)
         with self._autocasting():
             outputs = copy(*args, **kwargs)
@@ -343,7 +341,7 @@ class ExampleGradients:
 
     def _remember_autocast(self, inputs: Inputs) -> None:
         """Keeps the precision that the user's loop asks for, because the way back comes after it."""
-        kind = first_input(inputs).device.type
+        kind = tree_leaves(inputs)[0].device.type
         self._autocast = (kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
 
     def _autocasting(self) -> AbstractContextManager[object]:
@@ -361,8 +359,8 @@ class ExampleGradients:
         """How many examples the memory budget holds: half as much again as a pass keeps, for gradients."""
         if self._fitting is None:
             copied = sum(self.parameters[name].numel() for name in self._copied)
-            first = mapped(lambda tensor: tensor[:1], inputs)
-            two = mapped(lambda tensor: torch.cat([tensor, tensor]), first)
+            first = tree_map(lambda tensor: tensor[:1], inputs)
+            two = tree_map(lambda tensor: torch.cat([tensor, tensor]), first)
             with _same_draws(inputs), warnings.catch_warnings():  # weights do not count
                 warnings.simplefilter("ignore")  # cudnn's, about the weights of a copy
                 one, both = (
@@ -381,12 +379,12 @@ class ExampleGradients:
 
     def _passes(self, inputs: Inputs, keep: bool = True) -> Iterator[Pass]:
         """The passes over a batch: in parts of one size, filled up to it where ``rows`` is given."""
-        count, size = len(first_input(inputs)), self._at_once(inputs)
+        count, size = len(tree_leaves(inputs)[0]), self._at_once(inputs)
         size = min(size, count if self.rows is None else self.rows)
         size = max(size - size % self.per_unit, self.per_unit)  # a unit is clipped as a whole
         for start in range(0, count, size):
             some = slice(start, min(start + size, count))
-            yield from self._separate(mapped(lambda value: value[some], inputs), some, keep, size)  # noqa: B023
+            yield from self._separate(tree_map(lambda value: value[some], inputs), some, keep, size)  # noqa: B023
 
     def _separate(
         self,
@@ -402,7 +400,7 @@ class ExampleGradients:
 
         Units whose rows decide differently are taken one by one. With ``one_unit`` all rows are of one.
         """
-        count = len(first_input(inputs))
+        count = len(tree_leaves(inputs)[0])
         filled = inputs if self.rows is None or count >= size else self._fill_up(inputs, size)
         how: dict[str, Any] = {"keep": keep, "tracing": tracing}
         try:
@@ -417,17 +415,17 @@ class ExampleGradients:
                 mixed = differ.repeat_interleave(self.per_unit)
             for some in (answers & ~mixed, ~answers & ~mixed):
                 if bool(some.any()):
-                    part = mapped(lambda value: value[some], inputs)  # noqa: B023
+                    part = tree_map(lambda value: value[some], inputs)  # noqa: B023
                     yield from self._separate(part, places[some.cpu()], size=size, one_unit=one_unit, **how)
             for own in mixed.nonzero().view(-1, self.per_unit):
-                part = mapped(lambda value: value[own], inputs)  # noqa: B023
+                part = tree_map(lambda value: value[own], inputs)  # noqa: B023
                 first, *others = self._separate(part, places[own.cpu()], one_unit=True, **how)
                 yield replace(first, also=tuple(others))
 
     def _fill_up(self, inputs: Inputs, size: int) -> Inputs:
         """The inputs, filled up with copies of themselves."""
-        again = torch.arange(size, device=first_input(inputs).device) % len(first_input(inputs))
-        filled: Inputs = mapped(lambda value: value[again], inputs)
+        again = torch.arange(size, device=tree_leaves(inputs)[0].device) % len(tree_leaves(inputs)[0])
+        filled: Inputs = tree_map(lambda value: value[again], inputs)
         return filled
 
     def _pass(
@@ -441,7 +439,7 @@ class ExampleGradients:
         one_unit: bool = False,
     ) -> Pass:
         """The forward pass over examples of which ``count`` are real; without ``keep``, no way back."""
-        tape = Tape(inputs, len(first_input(inputs)) if one_unit else self.per_unit)
+        tape = Tape(inputs, len(tree_leaves(inputs)[0]) if one_unit else self.per_unit)
         try:
             with (
                 torch.set_grad_enabled(keep),
@@ -467,7 +465,7 @@ def _joined(outputs: list[Any]) -> Any:
 
 def _same_draws(inputs: Inputs) -> AbstractContextManager[None]:
     """What is drawn in the meantime does not count: torch's generators stand where they stood before."""
-    device = first_input(inputs).device
+    device = tree_leaves(inputs)[0].device
     forked: AbstractContextManager[None] = torch.random.fork_rng([device] if device.type == "cuda" else [])
     return forked
 

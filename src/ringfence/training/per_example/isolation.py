@@ -34,26 +34,6 @@ Inputs = tuple[tuple[Tensor, ...], dict[str, Tensor]]  # positional and named; d
 Parts = Callable[[Tensor, Tensor], Iterable[Part]]
 
 
-def mapped(change: Callable[[Tensor], Tensor], inputs: Inputs) -> Any:
-    """The inputs with every tensor changed.
-
-    >>> mapped(torch.numel, ((torch.ones(2, 3),), {"mask": torch.ones(2)}))
-    ((6,), {'mask': 2})
-    """
-    args, kwargs = inputs
-    return tuple(map(change, args)), {name: change(value) for name, value in kwargs.items()}
-
-
-def first_input(inputs: Inputs) -> Tensor:
-    """The first tensor of the inputs, which all have its number of examples and its device.
-
-    >>> len(first_input(((torch.ones(2, 3),), {})))
-    2
-    """
-    args, kwargs = inputs
-    return next(iter((*args, *kwargs.values())))
-
-
 class UnfitError(Exception):
     """A known layer is used in a way that its rule does not cover: ``name`` is the layer's."""
 
@@ -79,14 +59,14 @@ class Tape:
     """
 
     def __init__(self, inputs: Inputs, per_unit: int = 1) -> None:
-        self.examples = len(first_input(inputs))
+        self.examples = len(tree_leaves(inputs)[0])
         self.units = self.examples // per_unit
         self.receive: Callable[[Iterable[Part]], None] = _nobody
         self.uses: Counter[str] = Counter()
         self.level = 0  # that of the vmap which the pass runs under
         self.asked = False
         # outputs that depend on nothing that needs a gradient hang from this
-        self._start = torch.zeros((), device=first_input(inputs).device, requires_grad=True)
+        self._start = torch.zeros((), device=tree_leaves(inputs)[0].device, requires_grad=True)
 
     def run(self, model: nn.Module, inputs: Inputs, parameters: dict[str, Tensor]) -> Any:
         """The outputs of a model that sees one example at a time, with a copy of these parameters for each.
@@ -97,7 +77,7 @@ class Tape:
         copies = {name: self._copies(name, value) for name, value in parameters.items()}
         self.level = _functorch._vmap_increment_nesting(self.examples, "different")
         try:
-            args, kwargs = mapped(lambda value: self.enter(value.detach()).unsqueeze(0), inputs)
+            args, kwargs = tree_map(lambda value: self.enter(value.detach()).unsqueeze(0), inputs)
             own = {name: self.enter(values) for name, values in copies.items()}
             with BatchFunctions(self):
                 outputs = functional_call(model, own, args, kwargs) if own else model(*args, **kwargs)

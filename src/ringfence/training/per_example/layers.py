@@ -226,8 +226,8 @@ class FrozenNorm(Normalisation):
     unfit = InstanceNorm.unfit
 
     def normalised(self, x: Tensor) -> Tensor:
-        statistics = (value.to(x.dtype) for value in (self.layer.running_mean, self.layer.running_var))
-        return functional.batch_norm(x, *statistics, eps=self.layer.eps)
+        mean, variance = (value.to(x.dtype) for value in (self.layer.running_mean, self.layer.running_var))
+        return functional.batch_norm(x, mean, variance, eps=self.layer.eps)
 
 
 def is_frozen(layer: nn.Module) -> bool:

@@ -9,7 +9,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from ringfence.training.clipping import Clip
 from ringfence.training.per_example.gradients import ExampleGradients
-from ringfence.training.per_example.isolation import Inputs, first_input, mapped
+from ringfence.training.per_example.isolation import Inputs
 
 
 class RecordedGradients(ExampleGradients):
@@ -41,7 +41,7 @@ class RecordedGradients(ExampleGradients):
         self.not_recorded_because = self._why_not(inputs)
         if self.not_recorded_because is not None:
             return super().forward(inputs)
-        count = len(first_input(inputs))
+        count = len(tree_leaves(inputs)[0])
         some = self._fill_up(inputs, self.rows) if self.rows is not None and count < self.rows else inputs
         shapes = [(tuple(each.shape), each.dtype) for each in tree_leaves(some)]
         granted = (shapes, self._seen)
@@ -67,7 +67,7 @@ class RecordedGradients(ExampleGradients):
 
     def _why_not(self, inputs: Inputs) -> str | None:
         """Why one known pass does not do it all; None where it does."""
-        count = len(first_input(inputs))
+        count = len(tree_leaves(inputs)[0])
         if self._failed is not None:
             return self._failed
         if self.rows is None or not 0 < count <= self.rows:
@@ -100,12 +100,12 @@ class Recording:
     """
 
     def __init__(self, gradients: RecordedGradients, inputs: Inputs, clip: Clip) -> None:
-        self._inputs, self._total = mapped(torch.clone, inputs), gradients.zeros()
+        self._inputs, self._total = tree_map(torch.clone, inputs), gradients.zeros()
         self._forward, self._backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         # errors of other threads, such as those that pin memory, are their own
         how: Any = {"stream": torch.cuda.Stream(), "capture_error_mode": "thread_local"}
         with torch.cuda.graph(self._forward, **how):
-            one = gradients._pass(self._inputs, len(first_input(inputs)))
+            one = gradients._pass(self._inputs, len(tree_leaves(inputs)[0]))
         self._outputs = tree_map(torch.detach, one.outputs)
         self._cotangents = [torch.zeros_like(output) for output in tree_leaves(self._outputs)]
         with torch.cuda.graph(self._backward, pool=self._forward.pool(), **how):
