@@ -242,7 +242,9 @@ class _Resident(TensorDataset):
     """Examples that are gathered where they are, a batch at a time."""
 
     def __getitems__(self, indices: list[int]) -> tuple[Tensor, ...]:
-        at = torch.tensor(indices, dtype=torch.int64, device=self.tensors[0].device)
+        device = self.tensors[0].device
+        at = torch.tensor(indices, dtype=torch.int64, pin_memory=device.type == "cuda")
+        at = at.to(device, non_blocking=True)  # from ordinary memory the copy would wait for the GPU
         return tuple(tensor[at] for tensor in self.tensors)
 
     def __getitem__(self, index: Any) -> tuple[Tensor, ...]:

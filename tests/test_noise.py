@@ -326,15 +326,16 @@ def test_of_several_gpus_the_one_that_is_used_is_seeded(
     index: int | None, seeded: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a number it is the current one, here the second; and its state is put back."""
-    generators, forked, honest = (torch.Generator(), torch.Generator()), [], torch.random.fork_rng
+    generators = (torch.Generator().manual_seed(1), torch.Generator().manual_seed(2))
+    before = [generator.get_state() for generator in (*generators, torch.default_generator)]
     monkeypatch.setattr(torch.cuda, "default_generators", generators)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
-    monkeypatch.setattr(torch.random, "fork_rng", lambda devices: forked.append(devices) or honest([]))
     device, seed = torch.device("cuda", index), Noise(7).torch_seed("dropout")
     with Noise(7).global_draws("dropout", device=device):
         assert [generator.initial_seed() == seed for generator in generators] == seeded
         assert torch.default_generator.initial_seed() == seed
-    assert forked == [[device]]
+    after = [generator.get_state() for generator in (*generators, torch.default_generator)]
+    assert all(map(torch.equal, before, after))
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5, "7", True])

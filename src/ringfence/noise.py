@@ -111,12 +111,12 @@ class Noise:
         example draws depends on its place in the batch, and so on who else is there, unless draws are secret.
         On the CPU all of the state is drawn, because a seed would leave 32 bits to guess.
         """
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            # torch.manual_seed would do the same for all devices, and take a millisecond to look around
-            generators = [torch.default_generator]
-            if device.type == "cuda":
-                index = torch.cuda.current_device() if device.index is None else device.index
-                generators.append(torch.cuda.default_generators[index])
+        generators = [torch.default_generator]
+        if device.type == "cuda":
+            index = torch.cuda.current_device() if device.index is None else device.index
+            generators.append(torch.cuda.default_generators[index])
+        before = [generator.get_state() for generator in generators]
+        try:
             for generator in generators:
                 generator.manual_seed(self.torch_seed(*place))
             state = torch.default_generator.get_state()
@@ -124,6 +124,9 @@ class Noise:
             words.copy_(self.at("torch", *place).words(len(words))[0] & (2**32 - 1))
             torch.default_generator.set_state(state)
             yield
+        finally:
+            for generator, state in zip(generators, before, strict=True):
+                generator.set_state(state)
 
     def require_own_process(self) -> None:
         """Refuses to serve a process that was forked from the one that made this."""

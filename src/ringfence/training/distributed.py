@@ -102,10 +102,9 @@ class Whole:
 
     def parts(self, released: Tensor) -> Iterator[tuple[nn.Parameter, Tensor]]:
         """Yields every trained parameter with the numbers that are its own."""
-        start = 0
-        for parameter in self.trained.values():
-            yield parameter, released[start : start + parameter.numel()].view(parameter.shape)
-            start += parameter.numel()
+        parameters = self.trained.values()
+        for parameter, own in zip(parameters, released.split([p.numel() for p in parameters]), strict=True):
+            yield parameter, own.view(parameter.shape)
 
     def state(self, optimizer: Optimizer) -> dict[str, Any]:
         """Returns the states of model and optimizer as one process would have them, on the first one."""

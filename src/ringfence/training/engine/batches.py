@@ -103,11 +103,13 @@ class Units:
 
     def rows(self, units: Sequence[int], step: int) -> list[int]:
         """Returns the rows of the dataset that a step takes of these units."""
+        if self.members is None:
+            return list(units)
         return [row for unit in units for row in self._taken(unit, step)]
 
     def _taken(self, unit: int, step: int) -> Sequence[int]:
-        if self.members is None:
-            return (unit,)
+        """The rows that a step takes of a unit that has several."""
+        assert self.members is not None
         own, most = self.members[unit], self.per_unit
         if len(own) <= most:
             return own
