@@ -2,7 +2,6 @@
 
 from copy import deepcopy
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -154,41 +153,6 @@ def test_engine_releases_are_points_of_the_public_grid(sampling: str) -> None:
     ours = run.engine.guarantee(1e-5)
     assert ours.epsilon >= plain.epsilon
     assert ours.epsilon == pytest.approx(plain.epsilon, rel=1e-6)
-
-
-@pytest.mark.parametrize("sampling", ["full", "poisson"])
-def test_what_is_released_again_is_paid_again_with_other_noise_and_batches(
-    tmp_path: Path, sampling: str
-) -> None:
-    run = Run(seed=None, secure=True, public_size=60, sampling=sampling).train(1)
-    run.engine.save(tmp_path / "run")
-    run.train(3)
-    seed, weights = run.engine.seed, run.weights()
-    run.engine.close()
-    again = Run(seed=None, secure=True, public_size=60, sampling=sampling)
-    fresh = again.engine.seed
-    again.engine.load(tmp_path / "run")
-    assert again.engine.steps == 1
-    assert again.engine.account.steps == 3
-    assert again.engine.seed == fresh != seed  # the same batch twice would not be two samples
-    again.train(3)
-    assert again.engine.account.steps == 5
-    assert not torch.equal(again.weights(), weights)
-    assert str(seed).encode() not in (tmp_path / "run").read_bytes()
-    again.engine.close()
-
-
-def test_a_secure_engine_that_goes_back_draws_other_samples_each_time(tmp_path: Path) -> None:
-    """The same engine has the same key, and the sample of a step would be the one that it has released."""
-    run = Run(seed=None, secure=True, public_size=60, sampling="poisson")
-    seen = run.samples()
-    run.train(1).engine.save(tmp_path / "run")
-    for _ in range(3):
-        run.train(2).engine.load(tmp_path / "run")
-    assert [step for step, _ in seen] == [0, 1, 1, 1]
-    assert len({indices for _, indices in seen}) == 4
-    assert run.engine.account.steps == 4
-    run.engine.close()
 
 
 def test_an_example_computed_alone_adds_the_same_whoever_shares_its_batch() -> None:

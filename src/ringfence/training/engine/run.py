@@ -154,7 +154,7 @@ class TrainingRun:
         self._real: Tensor | None = None  # which rows of its inputs are real, where some are filled up
         self._before: list[tuple[Tensor | None, int]] = []  # gradients of parameters before the loss
         self._parts: list[tuple[MicroBatch, Inputs, Any]] = []  # of the step, with cotangents of units
-        self._losses: list[tuple[float, int]] = []  # mean loss and number of examples of each micro-batch
+        self._losses: list[Tensor] = []  # of the examples of each micro-batch
         if self.fisher is not None:
             self.fisher.forget()
         return self.steps, self.noise
@@ -164,7 +164,7 @@ class TrainingRun:
         self._batch, self._output, self._real = (batch, values), None, None
 
     def augmented(self, batch: MicroBatch, values: Any) -> Any:
-        """Returns the rows that the model sees of a batch; a step that comes again draws the same ones."""
+        """Returns the rows that the model sees of a batch."""
         if self.plan.units.transform is None:
             return values
         device = next(iter(self.gradients.parameters.values())).device
@@ -302,7 +302,7 @@ class TrainingRun:
             "CrossEntropyLoss(weight=) does; the sum of weighted losses does",
         )
         if self.on_step is not None:
-            self._losses.append((float(_each_loss(loss, outputs, targets).mean()), len(targets)))
+            self._losses.append(_each_loss(loss, outputs, targets))
         if self.fisher is not None and self.fisher.wants(batch.step):
             self.fisher.keep(batch.indices, inputs, targets)
         return apart
@@ -347,8 +347,7 @@ class TrainingRun:
             parameter.grad = _laid_out(value, parameter)
         losses, self._losses = self._losses, []
         if self.on_step is not None:
-            count = sum(number for _, number in losses)
-            mean = sum(value * number for value, number in losses) / count if count else None
+            mean = float(torch.cat(losses).mean()) if losses else None
             self.on_step(StepReport(self.steps, mean, self.guarantee))
 
     def _clipped_gradients(self) -> Iterator[Tensor]:

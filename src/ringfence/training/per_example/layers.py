@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils.parametrizations import _SpectralNorm
 from torch.nn.utils.parametrize import is_parametrized
@@ -31,12 +32,6 @@ from ringfence.training.per_example.attention import Attention
 from ringfence.training.per_example.isolation import RowRule, Rule, SteppedRule
 from ringfence.training.per_example.recurrent import Recurrent
 from ringfence.training.standardised import StandardisedConv2d
-
-# how many dimensions inputs with rows have; others would be read without rows
-_DIMENSIONS: dict[type[nn.Module], tuple[int, ...]] = {
-    **{nn.BatchNorm1d: (2, 3), nn.BatchNorm2d: (4,), nn.BatchNorm3d: (5,)},
-    **{nn.InstanceNorm1d: (3,), nn.InstanceNorm2d: (4,), nn.InstanceNorm3d: (5,)},
-}
 
 
 class Linear(RowRule):
@@ -209,8 +204,8 @@ class InstanceNorm(Normalisation):
         return layer.running_mean is None
 
     def unfit(self, x: Tensor) -> str | None:
-        sizes = next(sizes for kind, sizes in _DIMENSIONS.items() if isinstance(self.layer, kind))
-        return None if x.dim() in sizes else f"is given a tensor of {x.dim()} dimensions"
+        alone = isinstance(self.layer, _InstanceNorm) and x.dim() == self.layer._get_no_batch_dim()
+        return f"is given a tensor of {x.dim()} dimensions" if alone else None  # its rows would be channels
 
     def normalised(self, x: Tensor) -> Tensor:
         return functional.instance_norm(x, eps=self.layer.eps)
