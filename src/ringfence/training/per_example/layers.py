@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.modules.lazy import LazyModuleMixin
@@ -18,6 +17,7 @@ from torch.nn.utils.parametrizations import _SpectralNorm
 from torch.nn.utils.parametrize import is_parametrized
 from torch.nn.utils.spectral_norm import SpectralNorm
 
+from ringfence.training.kernels import normalisation
 from ringfence.training.kernels.clipped_sums import (
     Contribution,
     Products,
@@ -27,6 +27,7 @@ from ringfence.training.kernels.clipped_sums import (
     summed,
     unit_sums,
 )
+from ringfence.training.kernels.normalisation import group_norm_rows, layer_norm_rows
 from ringfence.training.kernels.standardised import Standardised
 from ringfence.training.per_example.attention import Attention
 from ringfence.training.per_example.isolation import RowRule, Rule, SteppedRule
@@ -150,24 +151,7 @@ class EmbeddingBag(RowRule):
         return {"weight": Words.at_places(rows, x.reshape(units, -1).long(), self.layer.num_embeddings)}
 
 
-class Normalisation(RowRule):
-    """A normalisation whose statistics are those of one row, or constants, of the channels (n, C, ...)."""
-
-    def normalised(self, x: Tensor) -> Tensor:
-        """The layer's output without its weight and bias."""
-        raise NotImplementedError
-
-    def of_units(self, values: Tensor, units: int) -> Tensor:
-        """The sums over all places of a unit: (units, C)."""
-        return unit_sums(values.sum((*range(2, values.dim()),)) if values.dim() > 2 else values, units)
-
-    def contributions(self, units: int, gradient: Tensor, x: Tensor) -> dict[str, Contribution]:
-        dtype = torch.promote_types(x.dtype, torch.float32)
-        slope, z = gradient.to(dtype), self.normalised(x.to(dtype))
-        return {"weight": Rows(self.of_units(slope * z, units)), "bias": Rows(self.of_units(slope, units))}
-
-
-class LayerNorm(Normalisation):
+class LayerNorm(RowRule):
     """``nn.LayerNorm`` and ``nn.RMSNorm``, over any number of last dimensions."""
 
     pointwise = True
@@ -176,28 +160,39 @@ class LayerNorm(Normalisation):
         few = x.dim() <= len(self.layer.normalized_shape)  # it would normalise over examples
         return f"normalises over all {x.dim()} dimensions" if few else None
 
-    def normalised(self, x: Tensor) -> Tensor:
+    def contributions(self, units: int, gradient: Tensor, x: Tensor) -> dict[str, Contribution]:
         shape, eps = self.layer.normalized_shape, self.layer.eps
-        if isinstance(self.layer, nn.LayerNorm):
-            return functional.layer_norm(x, shape, eps=eps)
-        return functional.rms_norm(x, shape, eps=eps)
+        eps = torch.finfo(x.dtype).eps if eps is None else eps
+        width, centred = math.prod(shape), isinstance(self.layer, nn.LayerNorm)
+        slope, rows = (value.reshape(units, -1, width) for value in (gradient, x))
+        weight, bias = layer_norm_rows(slope, rows, width, eps, centred=centred)
+        return {"weight": Rows(weight), "bias": Rows(bias)}
 
-    def of_units(self, values: Tensor, units: int) -> Tensor:
-        return values.reshape(units, -1, math.prod(self.layer.normalized_shape)).sum(dim=1)
 
-
-class GroupNorm(Normalisation):
-    """``nn.GroupNorm``."""
+class GroupNorm(RowRule):
+    """``nn.GroupNorm``, by a kernel that takes channels last as they are."""
 
     def unfit(self, x: Tensor) -> str | None:
         return None if x.dim() > 1 else "is given a tensor of 1 dimension"
 
-    def normalised(self, x: Tensor) -> Tensor:
-        return functional.group_norm(x, self.layer.num_groups, eps=self.layer.eps)
+    def output(self, x: Tensor) -> Tensor:
+        layer = self.layer
+        return normalisation.group_norm(x, layer.num_groups, layer.weight, layer.bias, layer.eps)
+
+    def contributions(self, units: int, gradient: Tensor, x: Tensor) -> dict[str, Contribution]:
+        weight, bias = group_norm_rows(gradient, x, self.groups, self.layer.eps)
+        return {"weight": Rows(unit_sums(weight, units)), "bias": Rows(unit_sums(bias, units))}
+
+    @property
+    def groups(self) -> int:
+        """How many groups of channels are normalised by themselves."""
+        return int(self.layer.num_groups)
 
 
-class InstanceNorm(Normalisation):
-    """``nn.InstanceNorm`` with the statistics of the example at hand."""
+class InstanceNorm(GroupNorm):
+    """``nn.InstanceNorm`` as one group per channel, with the statistics of the example at hand."""
+
+    output = RowRule.output
 
     @staticmethod
     def suits(layer: Any) -> bool:
@@ -207,11 +202,12 @@ class InstanceNorm(Normalisation):
         alone = isinstance(self.layer, _InstanceNorm) and x.dim() == self.layer._get_no_batch_dim()
         return f"is given a tensor of {x.dim()} dimensions" if alone else None  # its rows would be channels
 
-    def normalised(self, x: Tensor) -> Tensor:
-        return functional.instance_norm(x, eps=self.layer.eps)
+    @property
+    def groups(self) -> int:
+        return int(self.layer.num_features)
 
 
-class FrozenNorm(Normalisation):
+class FrozenNorm(RowRule):
     """A normalisation by running statistics as they stand."""
 
     @staticmethod
@@ -220,9 +216,14 @@ class FrozenNorm(Normalisation):
 
     unfit = InstanceNorm.unfit
 
-    def normalised(self, x: Tensor) -> Tensor:
-        mean, variance = (value.to(x.dtype) for value in (self.layer.running_mean, self.layer.running_var))
-        return functional.batch_norm(x, mean, variance, eps=self.layer.eps)
+    def contributions(self, units: int, gradient: Tensor, x: Tensor) -> dict[str, Contribution]:
+        layer, shape = self.layer, (-1, *(1,) * (x.dim() - 2))
+        normalised = (x - layer.running_mean.view(shape)) * (layer.running_var + layer.eps).rsqrt().view(
+            shape
+        )
+        each = (value.unflatten(0, (units, -1)) for value in (gradient * normalised, gradient))
+        weight, bias = (summed(value, 1, *range(3, value.dim())) for value in each)
+        return {"weight": Rows(weight), "bias": Rows(bias)}
 
 
 def is_frozen(layer: nn.Module) -> bool:
