@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Mapping
 from os import PathLike
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ from ringfence.training import distributed
 from ringfence.training.assumptions import assumptions, refuse_secure
 from ringfence.training.clipping import Clip
 from ringfence.training.engine.batches import RunPlan, Transform, Units
+from ringfence.training.engine.opacus_words import missing, says_what_to_write
 from ringfence.training.engine.run import (
     Layout,
     PrivateLoader,
@@ -110,6 +111,7 @@ class PrivacyEngine:
     (1, 1)
     """
 
+    @says_what_to_write
     def __init__(
         self,
         mechanism: Mechanism,
@@ -184,10 +186,12 @@ class PrivacyEngine:
         self._run: TrainingRun | None = None
         self.planned_steps: int | None = None  # after how many steps the target is spent
 
+    @says_what_to_write
     def make_private(self, model: nn.Module, optimizer: Optimizer, loader: DataLoader[Any]) -> Private:
         """Returns the three objects for the loop. Everything is checked here, before anything is released."""
         return self._start(model, optimizer, loader)
 
+    @says_what_to_write
     def make_private_with_epsilon(
         self,
         model: nn.Module,
@@ -386,6 +390,11 @@ class PrivacyEngine:
         """
         if self._run is not None:
             self.run.close()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing("PrivacyEngine", name)
 
     __reduce__ = Noise.__reduce__
 
