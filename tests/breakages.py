@@ -68,12 +68,9 @@ a yes where the band of a law includes 1
 + return self.times[0] < 1
 
 @ experiments/comparison_page.py: experiments/comparison_page
-per-instance numbers in what may be published of a sweep
-- if other.statement == "data-independent"]
-+ if other.statement == "per-instance"]
-a publishable page with what is computed from the data
--     if publishable:
-+     if False:
+a page of a sweep that does not say that it is sensitive
+- notice=SENSITIVE
++ notice=""
 
 @ experiments/features.py: experiments/features
 features that everybody may read
