@@ -418,7 +418,6 @@ def good(name: str) -> dict[str, Any]:
     call, arguments = FUNCTIONS[name]
     parameters = signature(call).parameters.items()
     defaults = {one: given.default for one, given in parameters if given.default is not given.empty}
-    defaults.pop("example_weights", None)  # which only probes make
     return {**defaults, **(arguments() if callable(arguments) else arguments)}
 
 
