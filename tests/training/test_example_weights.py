@@ -21,9 +21,7 @@ def probe(**changes: Any) -> rf.LinearProbe:
     return rf.LinearProbe(**{**arguments, "random_state": 0, "public_largest_weight": 4.0, **changes})
 
 
-@pytest.mark.parametrize(
-    "clip", [rf.Clamp(0.5), rf.Scale(0.5), rf.Norm(0.5), rf.Norm(1.0, each=0.5)], ids=repr
-)
+@pytest.mark.parametrize("clip", [rf.Clamp(0.5), rf.Norm(0.5), rf.Norm(1.0, each=0.5)], ids=repr)
 @pytest.mark.parametrize("few", [0, 32])
 def test_a_weight_is_that_of_so_many_examples(clip: rf.Clip, few: int, monkeypatch: Any) -> None:
     """By groups of equal weights, and one by one: the sums are those of repeated rows."""

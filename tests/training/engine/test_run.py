@@ -377,7 +377,11 @@ def test_a_sum_with_one_bad_coordinate_is_neither_charged_nor_released(bad: floa
 
 @pytest.mark.parametrize(
     ("law", "clip"),
-    [(LAW, CLIP), (rf.Gaussian(0.5), rf.Norm(1.0)), (rf.RectifiedGaussian(0.5, 9.0), rf.Scale(0.05))],
+    [
+        (LAW, CLIP),
+        (rf.Gaussian(0.5), rf.Norm(1.0)),
+        (rf.RectifiedGaussian(0.5, 9.0), rf.Norm(1.0, each=0.05)),
+    ],
 )
 def test_each_example_pays_for_its_own_clipped_gradients(
     law: rf.Mechanism, clip: rf.Clip, tmp_path: Any
