@@ -9,7 +9,7 @@ from torch.nn.functional import logsigmoid
 
 from ringfence import checks
 from ringfence.checks import Bound, Real
-from ringfence.mechanisms.base import Look, Mechanism, Support
+from ringfence.mechanisms.base import Mechanism, Support
 from ringfence.mechanisms.secure import WholeNumbers, entries
 from ringfence.noise import Draws
 from ringfence.numerics import exact_normal
@@ -40,7 +40,6 @@ class Laplace(Mechanism):
     """
 
     name, label = "laplace", "Laplace"
-    look = Look("#E69F00", "v", "v")
     atoms_alone = True
     whole = True
 
@@ -73,9 +72,6 @@ class Laplace(Mechanism):
         numbers = range(int(self.lower.min().floor()), int(self.upper.max().ceil()) + 1)
         points = (torch.full_like(self.lower, number) for number in numbers)
         return Support(None, tuple(torch.minimum(point.maximum(self.lower), self.upper) for point in points))
-
-    def parameters(self) -> dict[str, Tensor]:
-        return {"sigma": self.sigma, "lower": self.lower, "upper": self.upper}
 
     def information_bound(self) -> Tensor:
         return self.scale.double() ** -2
