@@ -10,7 +10,7 @@ from torch.nn.functional import logsigmoid
 from ringfence import checks
 from ringfence.checks import Bound, Real
 from ringfence.mechanisms.base import Mechanism, Support
-from ringfence.mechanisms.secure import WholeNumbers, entries
+from ringfence.mechanisms.secure import Steps, entries
 from ringfence.noise import Draws
 from ringfence.numerics import exact_normal
 
@@ -93,8 +93,8 @@ class Laplace(Mechanism):
     def distribution(self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> "DiscreteLaplace":
         return DiscreteLaplace(theta, sigma * _SCALE)
 
-    def public_points(self, sigma: Tensor, lower: Tensor, upper: Tensor) -> WholeNumbers:
-        return WholeNumbers(lower, upper)
+    def public_points(self, sigma: Tensor, lower: Tensor, upper: Tensor) -> Steps:
+        return Steps(lower, upper, torch.ones_like(lower))
 
     def _sample(self, draws: Draws, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
         shape = torch.broadcast_shapes(theta.shape, sigma.shape, lower.shape, upper.shape)
