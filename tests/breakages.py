@@ -825,11 +825,11 @@ secure winners: float64 decides what it cannot know
 
 @ src/ringfence/mechanisms/secure.py: mechanisms/laplace
 Laplace noise from 256 bits, which delta is not charged for
-- if not exact:
-+ if True:
+- is None and exact:
++ is None and False:
 Laplace noise cut in the middle of a whole number
-- return number.double() + 0.5
-+ return number.double() - 0.5
+- (number.double() + 0.5) * self.step
++ (number.double() - 0.5) * self.step
 
 @ src/ringfence/mechanisms/sign.py:
 P and Q swapped in the sign's divergence
