@@ -308,8 +308,8 @@ yes and no far from a tie left out
 pure privacy as if the truth were told half the time
 - 1 / (1 + math.exp(-size)), 1 / (1 + math.exp(size))
 + 0.5, 0.5
-@ src/ringfence/accounting/induction.py: accounting/voters
-single voters seen from one side
+@ src/ringfence/accounting/induction.py: accounting/decisions accounting/induction
+releases seen from one side
 -     yield log_p - rho, margin - rho
 +     yield log_p.expand_as(rho), rho + margin
 
@@ -574,11 +574,6 @@ the mu of a sample with twice the slack
 true positive rates rounded to the defender's favour
 - return cumulative(place) * (1 + ROUNDING), cumulative(-place) * (1 - ROUNDING)
 + return cumulative(place) * (1 - 100 * ROUNDING), cumulative(-place) * (1 + 100 * ROUNDING)
-
-@ src/ringfence/accounting/voters.py: accounting/voters
-a voter's own epsilon above what is promised to everybody
-- torch.minimum(_by_renyi(own, delta), most)
-+ _by_renyi(own, delta)
 
 @ src/ringfence/accounting/moving.py: accounting/moving
 bounded noise charged as the whole Gaussian
