@@ -336,8 +336,8 @@ a resumed run pays again for steps that it was charged for
 
 @ src/ringfence/accounting/per_instance.py: mechanisms/laplace
 a table of divergences for a law with kinks
-- if theta.numel() > FEW and not mechanism.whole:
-+ if theta.numel() > FEW:
+- if theta.numel() > self.few and not mechanism.whole:
++ if theta.numel() > self.few:
 @ src/ringfence/accounting/divergence_sums.py: mechanisms/laplace
 whole numbers moved by a part of one
 - nearer.round() if law.whole else nearer

@@ -143,8 +143,8 @@ class DivergenceTables:
     tensor([10.], dtype=torch.float64)
     """
 
-    def __init__(self, orders: Tensor) -> None:
-        self.orders = orders
+    def __init__(self, orders: Tensor, few: int = FEW) -> None:
+        self.orders, self.few = orders, few  # coordinates that are evaluated
         self.divergences = DivergenceTable(orders)
         self.information = DivergenceTable(orders, EQUIVALENT_INFORMATION)
 
@@ -160,7 +160,7 @@ class DivergenceTables:
         if not size.is_plain:
             return self._worst_move_sums(mechanism, checks.finite("theta", theta), size)
         parts = None
-        if theta.numel() > FEW and not mechanism.whole:
+        if theta.numel() > self.few and not mechanism.whole:
             parts = split_by_setting(*recentre(mechanism, theta), size.farthest, _SETTINGS)
         if parts is None:
             return exact_sums(mechanism, theta, size.farthest, self.orders)

@@ -41,6 +41,7 @@ SAMPLED_ORDERS: tuple[int, ...] = (
 # Shares of the failure probability for three averages: of the cost of a record that is added, of one that is
 # removed, and of the larger cost. Where one record moves theta little, the last average is what counts.
 _SHARES = (0.01, 0.01, 0.98)
+_FEW = 16  # coordinates: with more, a table pays, because several batches are read from it
 _LARGEST_ORDER = 1 << 16  # every moment up to the largest order is needed
 
 
@@ -172,7 +173,7 @@ class SampledDivergence:
         self.mechanism, self.orders = checks.instance("mechanism", mechanism, Mechanism), orders
         self.sensitivity = Sensitivity.of(sensitivity)
         self.sampling_rate = checks.rate("sampling_rate", sampling_rate)
-        self._tables = DivergenceTables(knots(orders)) if tables is None else tables
+        self._tables = DivergenceTables(knots(orders), _FEW) if tables is None else tables
         self._mixture = PoissonMixture(self.sampling_rate, orders)
         gaussian, self._bounded = ceilings(mechanism, theta, self.sensitivity)
         self.mu = math.sqrt(2 * gaussian)  # shift / sigma of the Gaussian that dominates a whole release
@@ -352,7 +353,7 @@ class SampledAccountant(Accountant):
         self.cut = checks.number("cut", cut, checks.share)
         super().__init__(checked_integer_orders(orders))
         self.settings: dict[tuple[float, Rate], int] = {}  # (shift / sigma, sampling rate): releases
-        self._tables = DivergenceTables(knots(self._orders))
+        self._tables = DivergenceTables(knots(self._orders), _FEW)
         self._own: SampledDivergence | None = None  # the last release with the account's own settings
 
     def step(
