@@ -1587,13 +1587,6 @@ lengths of products are taken as computed, though they were rounded
 - (measured + places * torch.finfo(self._dtype).eps * scale)
 + measured
 
-@ src/ringfence/training/linear.py: training/example_weights
-the noise of a seed does not belong to the weights of examples
-- data_digest(features, labels, *own)
-+ data_digest(features, labels)
-the weight of an example is not charged
-- sensitivity = sensitivity.times(example_weights.largest)
-+ pass
 @ src/ringfence/training/linear.py: fuzz/arguments
 steps without end
 - at_least=1, at_most=_MOST_STEPS)
@@ -1684,14 +1677,6 @@ running statistics of private data kept
 -             if now != marks:
 +             if False:
 
-@ src/ringfence/training/probe.py: accounting/ledger
-a fit is charged before its weights are refused
-- if secure and data.weights is not None:
-+ if False:
-@ src/ringfence/training/probe.py: training/example_weights
-the weight of an example is not part of a target
-- moves.times(data.largest_weight)
-+ moves
 @ src/ringfence/training/probe.py: training/probe_accounts
 a sum before training that is not charged
 -             step(account, each.theta, mechanism=each.law, sensitivity=each.sensitivity)
@@ -1729,9 +1714,6 @@ more spent on the mean of rows than its share
 counts of magnitudes charged as if a record had one feature
 - sums["magnitudes"] = PlannedSum.of(_BINS * features, root,
 + sums["magnitudes"] = PlannedSum.of(_BINS * features, 1.0,
-counts of classes that forget the weight of an example
-- PlannedSum.of(classes, largest_weight, mu
-+ PlannedSum.of(classes, 1.0, mu
 more spent on the scaling than its share
 -             own = mu * math.sqrt(share / 2 / _ROUNDS)
 +             own = mu * math.sqrt(share / 2)

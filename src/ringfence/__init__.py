@@ -49,7 +49,6 @@ if _typing.TYPE_CHECKING:
     from ringfence.training.clipping import Clamp as Clamp
     from ringfence.training.clipping import Clip as Clip
     from ringfence.training.clipping import Norm as Norm
-    from ringfence.training.clipping import Scale as Scale
     from ringfence.training.engine.engine import PrivacyEngine as PrivacyEngine
     from ringfence.training.probe import LinearProbe as LinearProbe
     from ringfence.training.regression import LinearRegression as LinearRegression
@@ -86,6 +85,7 @@ _INSTEAD = {  # of names that are gone
     "fixed_batch_rdp": "ringfence.accounting.subsampling.subsampled_rdp",
     "poisson_information_factor": "the information without sampling, which is an upper bound",
     "PublicProjection": "sklearn.decomposition.PCA, fitted to public features",
+    "Scale": "ringfence.Clamp, or ringfence.Norm, which keeps the direction of a gradient",
     "voter_epsilons": "the per-instance epsilon of a ringfence.DecisionAccountant, which bounds every voter",
 }
 

@@ -141,9 +141,7 @@ def test_who_takes_part_and_what_they_say_are_different_promises() -> None:
     assert claim.mu == pytest.approx(np.sqrt(2 * (2**0.5 / 20) ** 2 + (2 / 20) ** 2), rel=1e-6)
 
 
-@pytest.mark.parametrize(
-    "changes", [{}, {"target_epsilon": 1.0, "target_delta": 1e-5}, {"class_weight": {0: 3.0}}]
-)
+@pytest.mark.parametrize("changes", [{}, {"target_epsilon": 1.0, "target_delta": 1e-5}])
 def test_a_fit_costs_what_was_planned_and_less_for_the_data_at_hand(changes: Any) -> None:
     ledger = rf.Ledger(delta=1e-5)
     planned = probe(**changes).planned_cost(FEATURES, LABELS).guarantee(1e-5)
@@ -580,8 +578,7 @@ def test_bad_arguments_of_a_release_are_not_charged(bad: Any) -> None:
 
 def test_bad_arguments_of_a_fit_and_of_training_are_not_charged() -> None:
     ledger, made = rf.Ledger(delta=1e-5), engine("full")[0]
-    weighted = probe(random_state=None, secure=True, public_size=60, class_weight={0: 0.5})
-    for bad in (weighted, probe(random_state="x"), probe(learning_rate=-1), probe(steps=0)):
+    for bad in (probe(random_state="x"), probe(learning_rate=-1), probe(steps=0)):
         with pytest.raises(ValueError, match=r"must|cannot be used"):
             ledger.fit(bad, FEATURES, LABELS)
     for steps in (0, -1, 1.5, True):

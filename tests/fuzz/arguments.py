@@ -224,7 +224,6 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
     "Decision.chance_of_error": (_WINNER.chance_of_error, {"counts": COUNTS}),
     "Decision.from_state_dict": (Decision.from_state_dict, {"state": _WINNER.state_dict()}),
     "Clamp": (rf.Clamp, {"sensitivity": ROW[:1]}),
-    "Scale": (rf.Scale, {"sensitivity": 0.1}),
     "Norm": (rf.Norm, {"norm": 0.1}),
     "Sensitivity": (rf.Sensitivity, {"each": ROW, "at_most": 1}),
     "Sensitivity.of": (rf.Sensitivity.of, {"value": 1.0}),
@@ -413,7 +412,6 @@ def good(name: str) -> dict[str, Any]:
     call, arguments = FUNCTIONS[name]
     parameters = signature(call).parameters.items()
     defaults = {one: given.default for one, given in parameters if given.default is not given.empty}
-    defaults.pop("example_weights", None)  # which only probes make
     return {**defaults, **(arguments() if callable(arguments) else arguments)}
 
 

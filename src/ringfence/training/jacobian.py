@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.func import functional_call, jvp, vjp, vmap
+from torch.func import functional_call, vmap
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
@@ -159,14 +159,8 @@ def _weighted_clip(
     """diag(weights) C and its transpose, where C is the derivative of the clip at these gradients, (n, d)."""
     if isinstance(clip, Norm):
         return _weighted_norm(clip, gradients, weights)
-    back = vjp(clip, gradients)[1]
-    if clip.looks_at == "coordinate":  # C is a diagonal, and a product with it takes one pass
-        diagonal = back(torch.ones_like(gradients))[0] * weights
-        return lambda moved: moved * diagonal, lambda seen: seen.mul_(diagonal)
-    return (
-        lambda moved: jvp(clip, (gradients,), (moved,))[1].double() * weights,
-        lambda seen: back(seen.mul_(weights).to(gradients.dtype))[0],
-    )
+    diagonal = (gradients.abs() <= clip.largest) * weights
+    return lambda moved: moved * diagonal, lambda seen: seen.mul_(diagonal)
 
 
 def _weighted_norm(
