@@ -308,8 +308,8 @@ yes and no far from a tie left out
 pure privacy as if the truth were told half the time
 - 1 / (1 + math.exp(-size)), 1 / (1 + math.exp(size))
 + 0.5, 0.5
-@ src/ringfence/accounting/induction.py: accounting/voters
-single voters seen from one side
+@ src/ringfence/accounting/induction.py: accounting/decisions accounting/induction
+releases seen from one side
 -     yield log_p - rho, margin - rho
 +     yield log_p.expand_as(rho), rho + margin
 
@@ -336,8 +336,8 @@ a resumed run pays again for steps that it was charged for
 
 @ src/ringfence/accounting/per_instance.py: mechanisms/laplace
 a table of divergences for a law with kinks
-- exact = exact or mechanism.whole
-+ exact = bool(exact)
+- if theta.numel() > self.few and not mechanism.whole:
++ if theta.numel() > self.few:
 @ src/ringfence/accounting/divergence_sums.py: mechanisms/laplace
 whole numbers moved by a part of one
 - nearer.round() if law.whole else nearer
@@ -574,11 +574,6 @@ the mu of a sample with twice the slack
 true positive rates rounded to the defender's favour
 - return cumulative(place) * (1 + ROUNDING), cumulative(-place) * (1 - ROUNDING)
 + return cumulative(place) * (1 - 100 * ROUNDING), cumulative(-place) * (1 + 100 * ROUNDING)
-
-@ src/ringfence/accounting/voters.py: accounting/voters
-a voter's own epsilon above what is promised to everybody
-- torch.minimum(_by_renyi(own, delta), most)
-+ _by_renyi(own, delta)
 
 @ src/ringfence/accounting/moving.py: accounting/moving
 bounded noise charged as the whole Gaussian

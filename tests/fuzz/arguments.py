@@ -33,7 +33,6 @@ from ringfence.accounting.fisher import reconstruction_error_bound
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.profile import PrivacyProfile
 from ringfence.accounting.subsampling import subsampled_rdp
-from ringfence.accounting.voters import voter_epsilons
 from ringfence.mechanisms.decision import Decision
 from ringfence.mechanisms.secure import SecureRelease
 from ringfence.noise import Noise
@@ -295,10 +294,6 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
     "decision_profile": (
         _then(decision_profile, lambda found: found.delta(0.1)),
         {"law": _WINNER, "votes": COUNTS, "neighbours": "added"},
-    ),
-    "voter_epsilons": (
-        voter_epsilons,
-        {"law": _WINNER, "ballots": np.array([[0, 1], [1, 1]]), "delta": 1e-5, "candidates": 3},
     ),
     "publishable_decision_epsilon": (
         publishable_decision_epsilon,
