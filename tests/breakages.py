@@ -1291,6 +1291,11 @@ a training step that goes past the private module
 +         if False:
 
 @ src/ringfence/training/engine/run.py: training/engine/run
+a batch that is added again after an interrupt
+-         self._batch = self._output = None  # first: a loop that goes on after an interrupt adds it once
+-         self._sum = part if self._sum is None else self._sum + part
++         self._sum = part if self._sum is None else self._sum + part
++         self._batch = self._output = None
 a sum is finite if one of its coordinates is
 - torch.isfinite(theta).all()
 + torch.isfinite(theta).any()
