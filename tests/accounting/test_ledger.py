@@ -25,8 +25,9 @@ from torch.utils.data import DataLoader, TensorDataset
 import ringfence as rf
 from ringfence.accounting.ledger import BudgetExceededError, Entry
 from ringfence.accounting.privacy_loss import PrivacyLoss
-from ringfence.files.journal import Journal
+from ringfence.files.locks import locked, unlock
 from ringfence.mechanisms import secure
+from tests.files.journals import write_journal
 from tests.forks import FORK, ended
 
 LAW = rf.RectifiedGaussian(2.0, bound=4.0)
@@ -491,14 +492,16 @@ def test_rows_of_another_ledger_or_changed_ones_are_refused(command: str, tmp_pa
 def test_a_ledger_of_version_0_6_is_read_and_kept(tmp_path: Path) -> None:
     path, same = tmp_path / "study.ledger", rf.Ledger(epsilon=1.0, delta=1e-5)
     header = {"kind": "Ledger", "version": 1, "neighbours": "added", "epsilon": 1.0, "delta": 1e-5}
-    with Journal.start(path, {"run": "a1", **header, "planned": False}) as journal:
-        for what in ("ages", "incomes"):
-            journal.append({"what": what, "cost": MEAN.privacy_loss().state()})
-            same.charge(what, MEAN)
-        journal.append({"settles": 0, "cost": MEAN.privacy_loss().realised(PrivacyLoss()).state()})
-        same.settle(0, PrivacyLoss())
-        with pytest.raises(BlockingIOError, match=r"study\.ledger is in use by another process"):
-            rf.Ledger(epsilon=1.0, delta=1e-5, path=path)
+    charges = [{"what": what, "cost": MEAN.privacy_loss().state()} for what in ("ages", "incomes")]
+    settled = {"settles": 0, "cost": MEAN.privacy_loss().realised(PrivacyLoss()).state()}
+    write_journal(path, {"run": "a1", **header, "planned": False}, *charges, settled)
+    for what in ("ages", "incomes"):
+        same.charge(what, MEAN)
+    same.settle(0, PrivacyLoss())
+    lock = locked(path)
+    with pytest.raises(BlockingIOError, match=r"study\.ledger is in use by another process"):
+        rf.Ledger(epsilon=1.0, delta=1e-5, path=path)
+    unlock(lock)
     old = path.read_bytes()
     with pytest.raises(ValueError, match=r"is a ledger with epsilon 1\.0, not 2\.0"):
         rf.Ledger(epsilon=2.0, delta=1e-5, path=path)
@@ -515,8 +518,8 @@ def test_a_ledger_of_version_0_6_is_read_and_kept(tmp_path: Path) -> None:
 def test_what_is_left_of_a_half_imported_ledger_is_refused_until_it_is_put_back(tmp_path: Path) -> None:
     path = tmp_path / "study.ledger"
     header = {"kind": "Ledger", "version": 1, "neighbours": "added", "epsilon": 1.0, "delta": 1e-5}
-    with Journal.start(path, {"run": "a1", **header, "planned": False}) as journal:
-        journal.append({"what": "ages", "cost": MEAN.privacy_loss().state()})
+    record = {"what": "ages", "cost": MEAN.privacy_loss().state()}
+    write_journal(path, {"run": "a1", **header, "planned": False}, record)
     old = path.rename(tmp_path / "study.ledger.0.6")  # as a process leaves it that dies here
     for _ in range(2):
         with pytest.raises(ValueError, match=r"study\.ledger was removed, .* since its row 2 was"):

@@ -27,7 +27,8 @@ from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.accounting.privacy_loss import HasPrivacyLoss, PrivacyLoss
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real
-from ringfence.files.journal import Journal, locked, unlock
+from ringfence.files.journal import read_journal
+from ringfence.files.locks import locked, unlock
 from ringfence.files.shared_table import Record, SharedTable, first_bytes, located
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.gaussian import Gaussian
@@ -370,7 +371,7 @@ def _old_records(path: Path) -> list[Record]:
         return []
     lock = locked(path)  # as version 0.6 does it
     try:
-        header, records = Journal.read(path)
+        header, records = read_journal(path)
         if header.get("kind") != "Ledger":
             raise ValueError(f"{path} is the journal of a run, and no ledger")
         os.replace(path, f"{path}.0.6")
