@@ -308,8 +308,8 @@ yes and no far from a tie left out
 pure privacy as if the truth were told half the time
 - 1 / (1 + math.exp(-size)), 1 / (1 + math.exp(size))
 + 0.5, 0.5
-@ src/ringfence/accounting/induction.py: accounting/voters
-single voters seen from one side
+@ src/ringfence/accounting/induction.py: accounting/decisions accounting/induction
+releases seen from one side
 -     yield log_p - rho, margin - rho
 +     yield log_p.expand_as(rho), rho + margin
 
@@ -336,8 +336,8 @@ a resumed run pays again for steps that it was charged for
 
 @ src/ringfence/accounting/per_instance.py: mechanisms/laplace
 a table of divergences for a law with kinks
-- exact = exact or mechanism.whole
-+ exact = bool(exact)
+- if theta.numel() > self.few and not mechanism.whole:
++ if theta.numel() > self.few:
 @ src/ringfence/accounting/divergence_sums.py: mechanisms/laplace
 whole numbers moved by a part of one
 - nearer.round() if law.whole else nearer
@@ -575,11 +575,6 @@ true positive rates rounded to the defender's favour
 - return cumulative(place) * (1 + ROUNDING), cumulative(-place) * (1 - ROUNDING)
 + return cumulative(place) * (1 - 100 * ROUNDING), cumulative(-place) * (1 + 100 * ROUNDING)
 
-@ src/ringfence/accounting/voters.py: accounting/voters
-a voter's own epsilon above what is promised to everybody
-- torch.minimum(_by_renyi(own, delta), most)
-+ _by_renyi(own, delta)
-
 @ src/ringfence/accounting/moving.py: accounting/moving
 bounded noise charged as the whole Gaussian
 -     tau = min(1.0, numbers * _UP * (_tail(upper / sigma) + _tail(-lower / sigma)))
@@ -692,11 +687,6 @@ two processes write one folder
 a checkpoint's checksum not looked at
 -     if checksum.hexdigest().encode() != data[at : at + len(_BLANK)]:
 +     if False:
-
-@ src/ringfence/files/journal.py: files/journal
-records of an old ledger that are gone
-- if len(records) - 1 < announced:
-+ if False:
 
 @ src/ringfence/files/shared_table.py: files/shared_table
 two processes read a ledger before either has charged it
@@ -821,11 +811,11 @@ secure winners: float64 decides what it cannot know
 
 @ src/ringfence/mechanisms/secure.py: mechanisms/laplace
 Laplace noise from 256 bits, which delta is not charged for
-- if not exact:
-+ if True:
+- is None and exact:
++ is None and False:
 Laplace noise cut in the middle of a whole number
-- return number.double() + 0.5
-+ return number.double() - 0.5
+- (number.double() + 0.5) * self.step
++ (number.double() - 0.5) * self.step
 
 @ src/ringfence/mechanisms/sign.py:
 P and Q swapped in the sign's divergence
@@ -1292,6 +1282,11 @@ a training step that goes past the private module
 +         if False:
 
 @ src/ringfence/training/engine/run.py: training/engine/run
+a batch that is added again after an interrupt
+-         self._batch = self._output = None  # first: a loop that goes on after an interrupt adds it once
+-         self._sum = part if self._sum is None else self._sum + part
++         self._sum = part if self._sum is None else self._sum + part
++         self._batch = self._output = None
 a sum is finite if one of its coordinates is
 - torch.isfinite(theta).all()
 + torch.isfinite(theta).any()
@@ -1594,13 +1589,6 @@ lengths of products are taken as computed, though they were rounded
 - (measured + places * torch.finfo(self._dtype).eps * scale)
 + measured
 
-@ src/ringfence/training/linear.py: training/example_weights
-the noise of a seed does not belong to the weights of examples
-- data_digest(features, labels, *own)
-+ data_digest(features, labels)
-the weight of an example is not charged
-- sensitivity = sensitivity.times(example_weights.largest)
-+ pass
 @ src/ringfence/training/linear.py: fuzz/arguments
 steps without end
 - at_least=1, at_most=_MOST_STEPS)
@@ -1691,14 +1679,6 @@ running statistics of private data kept
 -             if now != marks:
 +             if False:
 
-@ src/ringfence/training/probe.py: accounting/ledger
-a fit is charged before its weights are refused
-- if secure and data.weights is not None:
-+ if False:
-@ src/ringfence/training/probe.py: training/example_weights
-the weight of an example is not part of a target
-- moves.times(data.largest_weight)
-+ moves
 @ src/ringfence/training/probe.py: training/probe_accounts
 a sum before training that is not charged
 -             step(account, each.theta, mechanism=each.law, sensitivity=each.sensitivity)
@@ -1736,9 +1716,6 @@ more spent on the mean of rows than its share
 counts of magnitudes charged as if a record had one feature
 - sums["magnitudes"] = PlannedSum.of(_BINS * features, root,
 + sums["magnitudes"] = PlannedSum.of(_BINS * features, 1.0,
-counts of classes that forget the weight of an example
-- PlannedSum.of(classes, largest_weight, mu
-+ PlannedSum.of(classes, 1.0, mu
 more spent on the scaling than its share
 -             own = mu * math.sqrt(share / 2 / _ROUNDS)
 +             own = mu * math.sqrt(share / 2)

@@ -61,7 +61,6 @@ _MOVED = {
     "PerInstanceCalibrationWarning": "ringfence.accounting.calibration",
     "publishable_decision_epsilon": "ringfence.accounting.decision_publication",
     "decision_profile": "ringfence.accounting.decisions",
-    "voter_epsilons": "ringfence.accounting.voters",
     "FisherGuarantee": "ringfence.accounting.fisher",
     "reconstruction_error_bound": "ringfence.accounting.fisher",
     "PerInstanceRdp": "ringfence.accounting.per_instance",
@@ -87,6 +86,7 @@ _INSTEAD = {  # of names that are gone
     "poisson_information_factor": "the information without sampling, which is an upper bound",
     "PublicProjection": "sklearn.decomposition.PCA, fitted to public features",
     "Scale": "ringfence.Clamp, or ringfence.Norm, which keeps the direction of a gradient",
+    "voter_epsilons": "the per-instance epsilon of a ringfence.DecisionAccountant, which bounds every voter",
 }
 
 

@@ -185,12 +185,6 @@ def test_moments_are_at_most_the_gaussians_and_the_laws_own() -> None:
     )
 
 
-def test_a_single_coordinate_is_read_from_a_table_unless_evaluated() -> None:
-    theta = torch.full((1,), 0.37, dtype=torch.float64)
-    release = SampledDivergence(rf.StochasticSign(1.0), theta, 0.1, 0.5, checked_integer_orders([2]))
-    assert not torch.equal(release.log_excess(theta, exact=False), release.log_excess(theta, exact=True))
-
-
 @pytest.mark.parametrize("count", [2, 5])
 @pytest.mark.parametrize(
     "size",

@@ -183,10 +183,10 @@ def test_a_step_worst_case_dataset_may_have_settings_of_its_own() -> None:
 
 
 def test_a_second_step_reads_the_tables_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = account(rf.StochasticSign(1.0))
-    one.step(iter(BATCHES))
+    one, batches = account(rf.StochasticSign(1.0)), BATCHES.repeat(1, 100)
+    one.step(iter(batches))
     monkeypatch.setattr(one._tables.divergences, "tabulated", None)
-    one.step(iter(BATCHES))
+    one.step(iter(batches))
     assert one.steps == 2
 
 

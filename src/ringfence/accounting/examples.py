@@ -117,13 +117,11 @@ class ExampleAccountant:
         *,
         mechanism: Mechanism | None = None,
         count: int = 1,
-        exact: bool = False,
     ) -> None:
         """Adds ``count`` releases of theta, with the account's own mechanism unless another is given.
 
         ``gradients`` has shape (n, d), or is an iterable of (m, d) chunks in the order of the examples; what
-        an example is charged does not depend on the chunks. ``exact=True`` evaluates every entry at every
-        order, for tests and small data. An error leaves the account as it was.
+        an example is charged does not depend on the chunks. An error leaves the account as it was.
         """
         count = checks.count("count", count, at_least=1)
         law = self.mechanism if mechanism is None else checked_mechanism(mechanism)
@@ -131,7 +129,7 @@ class ExampleAccountant:
         _require_fit(law, theta)
         law, theta = recentre(law, theta.double().cpu())
         release: ExampleSums
-        if checks.flag("exact", exact) or law.whole:
+        if law.whole:
             release = EvaluatedSums(law, theta, self._orders)
         elif law.same_everywhere:
             release = ExampleSums(law, theta, self._orders)

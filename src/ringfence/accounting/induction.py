@@ -46,7 +46,7 @@ _MOST_POINTS = 1 << 16
 _MOST_WORK = 2e10  # multiplications; a second is about 1e9
 _DEVIATIONS = 10.0  # how far the grid reaches
 _FARTHEST = 2.0**52  # points from 0: farther losses are charged as infinite, or raised
-LARGEST_VARIANCE = 1e200  # of losses: the squares of larger ones leave the range of floats
+_LARGEST_VARIANCE = 1e200  # of losses: the squares of larger ones leave the range of floats
 NEGLIGIBLE = 1e-40  # an outcome of less mass is charged as if it told everything
 _LIKELY = 1e-16  # outcomes of less mass do not decide how far the grid reaches
 _MOST_PER_RANGE, _LEAST_PER_RANGE = 32, 4  # points of the grid in the shortest range
@@ -131,12 +131,8 @@ class Loss(NamedTuple):
         return total
 
 
-def squares(mass: Array, rho: Array) -> Array:
-    """E L^2 of losses, over the first dimension; infinite or NaN where floats do not hold it.
-
-    >>> squares(np.array([0.5, 0.5]), np.array([2.0, 1e200])).tolist()
-    inf
-    """
+def _squares(mass: Array, rho: Array) -> Array:
+    """E L^2 of losses, over the first dimension; infinite or NaN where floats do not hold it."""
     with np.errstate(over="ignore", invalid="ignore"):
         total: Array = (mass * rho * rho).sum(axis=0)
     return total
@@ -500,10 +496,10 @@ def atoms_delta(parts: Sequence[Pairs], at_most: int | None = None) -> Callable[
     if min(total, at_most or total) == 1:
         return _single(parts)
     dearest = np.concatenate([_costliest(part) for part in parts], axis=-1)
-    costs = np.maximum(*(squares(*own) for own in dearest))
+    costs = np.maximum(*(_squares(*own) for own in dearest))
     if not costs.any():
         return lambda epsilon: 0.0
-    if not costs.max() < LARGEST_VARIANCE:
+    if not costs.max() < _LARGEST_VARIANCE:
         return None
     costliest = np.argsort(-costs)
     ranked = repeats[costliest]
@@ -566,7 +562,7 @@ def _costliest(part: Pairs) -> Array:
     """
     found = []
     for own in part.directions():
-        worst = squares(*own).argmax(axis=0)[None, None, None]
+        worst = _squares(*own).argmax(axis=0)[None, None, None]
         found.append(np.take_along_axis(np.stack(own), worst, axis=2)[:, :, 0])
     return np.stack(found)
 

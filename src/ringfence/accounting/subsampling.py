@@ -7,9 +7,8 @@ the average over B of its values for a known B. That average is bounded from bat
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -42,7 +41,7 @@ SAMPLED_ORDERS: tuple[int, ...] = (
 # Shares of the failure probability for three averages: of the cost of a record that is added, of one that is
 # removed, and of the larger cost. Where one record moves theta little, the last average is what counts.
 _SHARES = (0.01, 0.01, 0.98)
-_FEW = 1024  # coordinates of all batches together up to which each is evaluated
+_FEW = 16  # coordinates: with more, a table pays, because several batches are read from it
 _LARGEST_ORDER = 1 << 16  # every moment up to the largest order is needed
 
 
@@ -116,9 +115,9 @@ def subsampled_rdp(
     >>> (rdp.worst / gaussian).round(decimals=2).tolist()
     [0.71, 0.73]
     """
-    thetas = _Batches(batches)
+    thetas = _checked_batches(batches)
     orders = checked_integer_orders(orders)
-    release = SampledDivergence(mechanism, thetas.first, sensitivity, sampling_rate, orders)
+    release = SampledDivergence(mechanism, thetas[0], sensitivity, sampling_rate, orders)
     return release.average(thetas, failure_probability)
 
 
@@ -174,7 +173,7 @@ class SampledDivergence:
         self.mechanism, self.orders = checks.instance("mechanism", mechanism, Mechanism), orders
         self.sensitivity = Sensitivity.of(sensitivity)
         self.sampling_rate = checks.rate("sampling_rate", sampling_rate)
-        self._tables = DivergenceTables(knots(orders)) if tables is None else tables
+        self._tables = DivergenceTables(knots(orders), _FEW) if tables is None else tables
         self._mixture = PoissonMixture(self.sampling_rate, orders)
         gaussian, self._bounded = ceilings(mechanism, theta, self.sensitivity)
         self.mu = math.sqrt(2 * gaussian)  # shift / sigma of the Gaussian that dominates a whole release
@@ -196,15 +195,15 @@ class SampledDivergence:
                 usual = getattr(self, name) + math.log1p(-cut) if cut < 1 else torch.tensor(-math.inf)
                 setattr(self, name, torch.logaddexp(usual, getattr(whole, name) + math.log(cut)))
 
-    def log_excess(self, theta: Tensor, exact: bool) -> Tensor:
+    def log_excess(self, theta: Tensor) -> Tensor:
         """The cost for one known batch: (added or removed, forward or backward, orders).
 
         For a record that is added P = M(theta) and Q = M(theta + v), and the moments of Q/P are the
         backward sums of ``per_instance_rdp``. A record that is removed is in theta: P = M(theta - v) and
         Q = M(theta), and the moments are the forward sums.
         """
-        known, size = self._tables.orders, self.sensitivity
-        sums = self._tables.sums(self.mechanism, theta, size, exact=exact, few=0)
+        known = self._tables.orders
+        sums = self._tables.sums(self.mechanism, theta, self.sensitivity)
         rows = torch.minimum(sums, self._bounded * known) * (known - 1)
         reverse = torch.minimum(chords(known, rows, self._k), self._largest_moments)
         moments = reverse.flip(0)
@@ -213,20 +212,16 @@ class SampledDivergence:
         both = torch.stack((forward, self._mixture.mixture_first(moments)), dim=1)
         return torch.minimum(both, self.ceilings)
 
-    def average(self, batches: "_Batches", failure_probability: float) -> SubsampledRdp:
+    def average(self, batches: Sequence[Tensor], failure_probability: float) -> SubsampledRdp:
         """``subsampled_rdp`` of this release."""
         failure_probability = checks.probability("failure_probability", failure_probability)
+        if len(batches) < 2 and self.sampling_rate < 1:
+            raise _too_few(len(batches))
         values: list[Tensor] = []
         for theta in batches:
-            added, removed = self.log_excess(theta, batches.are_few)
+            added, removed = self.log_excess(theta)
             values.append(torch.stack((added, removed, torch.maximum(added, removed))))
-        whole = self.sampling_rate == 1
-        if len(values) < (1 if whole else 2):
-            raise ValueError(
-                "batches must hold at least 2 independent auxiliary batches, drawn for the purpose and never "
-                f"released, got {len(values)}: the released batch does not stand for the dataset"
-            )
-        if whole:
+        if self.sampling_rate == 1:
             averages, failure_probability = torch.stack(values).amax(dim=0), 0.0
         else:
             share = failure_probability / values[0][0].numel()  # two directions, every order
@@ -283,29 +278,27 @@ class SampledDivergence:
         return torch.stack([torch.minimum(*values).sum().cpu() for values in both]) * (1 - ROUNDING)
 
 
-class _Batches:
-    """Thetas of auxiliary batches, checked as they are read: finite, and all of one shape."""
+def _checked_batches(batches: object) -> list[Tensor]:
+    """The thetas of auxiliary batches: at least one, finite, and all of one shape."""
+    single = getattr(batches, "ndim", 1) == 0
+    if single or isinstance(batches, str | bytes | dict) or not isinstance(batches, Iterable):
+        raise TypeError(f"batches must be a tensor or an iterable of thetas, one a batch, got {batches!r}")
+    read = isinstance(batches, Tensor) or not hasattr(batches, "__array__")
+    thetas = [checks.finite("batches", row) for row in (batches if read else np.asarray(batches))]
+    if not thetas:
+        raise _too_few(0)
+    for theta in thetas:
+        if theta.shape != thetas[0].shape:
+            shapes = f"{list(thetas[0].shape)} and {list(theta.shape)}"
+            raise ValueError(f"batches must all have one shape, got {shapes}")
+    return thetas
 
-    def __init__(self, batches: object) -> None:
-        single = getattr(batches, "ndim", 1) == 0
-        if single or isinstance(batches, str | bytes | dict) or not isinstance(batches, Iterable):
-            raise TypeError(
-                f"batches must be a tensor or an iterable of thetas, one a batch, got {batches!r}"
-            )
-        read = isinstance(batches, Tensor) or not hasattr(batches, "__array__")
-        rows = iter(batches if read else np.asarray(batches))
-        first = next(rows, None)
-        self._rows = chain([] if first is None else [first], rows)
-        self.first = torch.zeros(()) if first is None else checks.finite("batches", first)
-        self.are_few = isinstance(batches, Sized) and len(batches) * self.first.numel() <= _FEW
 
-    def __iter__(self) -> Iterator[Tensor]:
-        for row in self._rows:
-            theta = checks.finite("batches", row)
-            if theta.shape != self.first.shape:
-                shapes = f"{list(self.first.shape)} and {list(theta.shape)}"
-                raise ValueError(f"batches must all have one shape, got {shapes}")
-            yield theta
+def _too_few(count: int) -> ValueError:
+    return ValueError(
+        "batches must hold at least 2 independent auxiliary batches, drawn for the purpose and never "
+        f"released, got {count}: the released batch does not stand for the dataset"
+    )
 
 
 class SampledAccountant(Accountant):
@@ -360,7 +353,7 @@ class SampledAccountant(Accountant):
         self.cut = checks.number("cut", cut, checks.share)
         super().__init__(checked_integer_orders(orders))
         self.settings: dict[tuple[float, Rate], int] = {}  # (shift / sigma, sampling rate): releases
-        self._tables = DivergenceTables(knots(self._orders))
+        self._tables = DivergenceTables(knots(self._orders), _FEW)
         self._own: SampledDivergence | None = None  # the last release with the account's own settings
 
     def step(
@@ -380,8 +373,8 @@ class SampledAccountant(Accountant):
         count = checks.count("count", count, at_least=1)
         if self.cut:
             raise ValueError("batches must not be given where samples are cut: use step_worst_case")
-        thetas = _Batches(batches)
-        release = self._release(thetas.first, mechanism, sensitivity, sampling_rate)
+        thetas = _checked_batches(batches)
+        release = self._release(thetas[0], mechanism, sensitivity, sampling_rate)
         rdp = release.average(thetas, self.failure_probability)
         self._add(release, rdp.forward, rdp.backward, count)
         self.spent += rdp.failure_probability

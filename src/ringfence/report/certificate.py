@@ -16,7 +16,6 @@ from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.subsampling import accountant_from_state_dict
 from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, OWNER_ALONE, replacing
 from ringfence.files.checkpoint import refuse_changed
-from ringfence.files.journal import read_journal
 from ringfence.files.shared_table import first_bytes
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import rounded_up
@@ -228,11 +227,7 @@ def read_source(path: str | Path) -> Source:
         return _of_ledger(path)
     if path.suffix == ".journal":
         raise ValueError(f"{path} is the journal of a run: give the run itself, RUN.ckpt")
-    try:
-        read_journal(path)
-    except ValueError:
-        return _of_run(path)
-    return _of_ledger(path)  # of version 0.6
+    return _of_run(path)
 
 
 def _of_run(path: Path) -> Source:

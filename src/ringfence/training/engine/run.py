@@ -214,8 +214,8 @@ class TrainingRun:
     def finish(self) -> bool:
         """Adds the batch to the sum; returns whether the step is complete and was released."""
         batch, part = self._clipped_sum()
+        self._batch = self._output = None  # first: a loop that goes on after an interrupt adds it once
         self._sum = part if self._sum is None else self._sum + part
-        self._batch = self._output = None
         if not batch.last:
             self._due = (batch.step, batch.part + 1)
             return False
