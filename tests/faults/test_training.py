@@ -128,10 +128,10 @@ def test_an_interrupted_step_can_be_made_again_or_loaded(
 
 def test_a_read_only_folder_is_refused_before_anything_is_released() -> None:
     with folder_for_anyone() as folder:
-        run = saved(folder / "run.ckpt")
+        saved(folder / "run.ckpt")
         with read_only(folder):
             with pytest.raises(PermissionError, match=r"other\.ckpt"):
-                run.engine.save(folder / "other.ckpt")
+                Run().engine.save(folder / "other.ckpt")
             with pytest.raises(PermissionError, match=r"run\.ckpt\.journal"):
                 Run().engine.load(folder / "run.ckpt")
         assert resumed(folder / "run.ckpt").engine.account.steps == 4

@@ -3,8 +3,10 @@
 import random
 import shutil
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -80,14 +82,50 @@ def test_an_engine_whose_file_was_closed_neither_releases_nor_overwrites_what_an
     path, first = tmp_path / "run.ckpt", Run().train(3)
     first.engine.save(path)
     first.engine.close()
-    with pytest.raises(ValueError, match="journal was closed: load its run to go on"):
-        first.train(4)
+    # two files of a run that both go on would each forget what the other one releases
+    saves = [partial(first.engine.save, tmp_path / name) for name in ("run.ckpt", "other.ckpt")]
+    for call in (partial(first.train, 4), *saves):
+        with pytest.raises(ValueError, match="journal was closed: load its run to go on"):
+            call()
     other = resumed(path).train(5)
     other.engine.close()
-    with pytest.raises(ValueError, match="holds 5 releases of this run, of which 3 are known here"):
-        first.engine.save(path)
     first.engine.load(path)
     assert first.engine.account.steps == 5
+
+
+def test_what_another_engine_released_since_is_not_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that dies while it moves to another file leaves two files that can go on."""
+    moving = Run().train(1)
+    moving.engine.save(tmp_path / "old.ckpt")
+    monkeypatch.setattr(Journal, "append", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        moving.engine.save(tmp_path / "new.ckpt")
+    monkeypatch.undo()
+    moving.engine.close()
+    resumed(tmp_path / "old.ckpt").train(3).engine.close()
+    with pytest.raises(ValueError, match="holds 3 releases of this run, of which 1 are known here"):
+        resumed(tmp_path / "new.ckpt").engine.save(tmp_path / "old.ckpt")
+
+
+def test_a_model_that_was_half_loaded_has_no_claim(tmp_path: Path) -> None:
+    """Its weights are those of the file, of which the account of the engine knows nothing."""
+    first = Run().train(3)
+    first.engine.save(tmp_path / "run.ckpt")
+    first.engine.close()
+
+    def in_two_groups(parameters: Any) -> torch.optim.Optimizer:
+        weight, *others = parameters
+        return torch.optim.SGD([{"params": [weight]}, {"params": others}], lr=1.0)
+
+    other = Run(optimizer=in_two_groups)
+    with pytest.raises(ValueError, match="different number of parameter groups"):
+        other.engine.load(tmp_path / "run.ckpt")
+    assert torch.equal(other.weights(), first.weights())
+    for call in (partial(other.engine.guarantee, 1e-5), partial(other.engine.save, tmp_path / "mixed.ckpt")):
+        with pytest.raises(ValueError, match=r"run\.ckpt could not be loaded: load it, or make another"):
+            call()
 
 
 @pytest.mark.parametrize("how", [{"seed": 3}, {"seed": None}, SECURE])

@@ -133,7 +133,8 @@ class TrainingRun:
         self.journal: Journal | None = None
         self.most: int | None = None  # how many releases, or epochs, may be charged in all
         self.findings = Findings()
-        self._refused: str | None = None  # the reason why nothing may be released
+        self._refused: str | None = None  # the reason why nothing may be released or saved
+        self._half_loaded = False  # whether the model may be that of a file, and the account is not
         self._charged: int | None = None  # the step that was charged last
         self._sampler: Sampler | None = None  # made with the first theta
         self.begin()
@@ -399,6 +400,8 @@ class TrainingRun:
 
     def guarantee(self, delta: float) -> Guarantee:
         """Returns what training has cost so far, and what may be said about it."""
+        if self._half_loaded:
+            raise ValueError(self._refused)
         self.findings.settle()
         numbers = self.account.steps * self.gradients.size * self.plan.secure
         claim = self.account.privacy_loss().drawn_securely(numbers).guarantee(delta)
@@ -460,6 +463,8 @@ class TrainingRun:
     def save(self, path: Path, others: dict[str, Any]) -> None:
         """Writes the run to a file. The first process writes; all wait for it."""
         self.findings.settle()
+        if self._refused is not None:  # a run that was closed may go on from its file, and has no second one
+            raise ValueError(self._refused)
         state = self._state(others)
         if distributed.rank() == 0:
             self.journal = RunFile(path).save(state, self.journal)
@@ -479,6 +484,7 @@ class TrainingRun:
         distributed.wait()
         try:
             account = file.released(state)
+            self._half_loaded = True
             self._restore(state["objects"], others)
         except BaseException:
             self.close()
@@ -491,8 +497,9 @@ class TrainingRun:
         self.run_id, self.steps, self.account = state["run"], state["steps"], account
         # what the run took for granted before it was saved still holds, such as a seed that was given
         self.assumptions = tuple(dict.fromkeys((*self.assumptions, *state["assumptions"])))
-        self.most, self._refused = state["objects"].get("most"), None
+        self.most = state["objects"].get("most")
         self.begin()
+        self._half_loaded, self._refused = False, None
         distributed.wait()
 
     def _refuse_other_settings(self, path: Path, state: State, others: dict[str, Any]) -> None:
