@@ -1323,8 +1323,12 @@ weights of before the last step
 +             pass
 @ src/ringfence/training/engine/run.py: training/sharding
 a NaN that one process has
-- distributed.summed((~torch.isfinite(theta).all()).float())
-+ (~torch.isfinite(theta).all()).float()
+- return together & (bad == 0)
++ return torch.isfinite(theta).all()
+@ src/ringfence/training/engine/run.py: training/distributed
+shares of different samples in one sum
+- together: Tensor = all_own == own * distributed.world_size()
++ together: Tensor = all_own == all_own
 
 @ src/ringfence/training/engine/batches.py: training/distributed
 a sample of one process's batch_size

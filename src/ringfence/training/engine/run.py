@@ -367,13 +367,12 @@ class TrainingRun:
         if self._refused is not None:
             raise ValueError(self._refused)
         self.findings.settle()
-        finite = distributed.summed((~torch.isfinite(theta).all()).float()) == 0
+        finite = self._finite(step, theta)
         not_finite = (
             f"the sum of clipped gradients of step {step} is not finite and was not released: look at the "
             "inputs, the loss and the learning rate"
         )
-        waits = self.plan.secure or self.plan.batches.is_full  # for theta, all the same
-        self.findings.require(finite.cpu() if waits else finite, not_finite)
+        self._require(finite, not_finite)
         if self.most is not None and self._charged_before(step) >= self.most:
             what = "epochs" if self.plan.batches.is_allocated else "steps"
             raise ValueError(
@@ -395,6 +394,30 @@ class TrainingRun:
         released = self._sampler.draw(theta, draws)
         self.findings.require(~released.isnan().any(), not_finite)
         return self.layout.released(torch.where(finite, released, 0.0))
+
+    def _finite(self, step: int, theta: Tensor) -> Tensor:
+        """Returns whether the whole sum is finite, and of one sample.
+
+        After an error or an interrupt that not all processes had at the same place, they may be at different
+        steps or samples, of which an example can be in several shares.
+        """
+        bad = (~torch.isfinite(theta).all()).long()
+        if distributed.world_size() == 1:
+            return bad == 0
+        own = self.noise.at("together", step).word() >> 33  # 31 bits, of which sums are exact
+        bad, all_own = distributed.summed(torch.stack((bad, bad.new_tensor(own))))
+        together: Tensor = all_own == own * distributed.world_size()
+        self._require(
+            together,
+            f"the processes are not all at the same sample of step {step}, which was not released: end "
+            "them all, start them again and load",
+        )
+        return together & (bad == 0)
+
+    def _require(self, good: Tensor, message: str) -> None:
+        """Raises a ValueError unless ``good`` is true, now where the step waits for theta all the same."""
+        waits = self.plan.secure or self.plan.batches.is_full
+        self.findings.require(good.cpu() if waits else good, message)
 
     # ------------------------------------------------------------------ the cost
 
