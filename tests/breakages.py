@@ -1309,8 +1309,12 @@ weights of before the last step
 +             pass
 @ src/ringfence/training/engine/run.py: training/sharding
 a NaN that one process has
-- distributed.summed((~torch.isfinite(theta).all()).float())
-+ (~torch.isfinite(theta).all()).float()
+- return together & (bad == 0)
++ return torch.isfinite(theta).all()
+@ src/ringfence/training/engine/run.py: training/distributed
+shares of different samples in one sum
+- together: Tensor = all_own == own * distributed.world_size()
++ together: Tensor = all_own == all_own
 
 @ src/ringfence/training/engine/batches.py: training/distributed
 a sample of one process's batch_size
@@ -1394,8 +1398,11 @@ other settings loaded
 - if theirs != ours:
 + if False:
 a resumed run forgets how many steps were charged
-- self.most, self._refused = spent["most"], None
-+ self._refused = None
+- self.most = spent["most"]
++ pass
+a claim about a model that was half loaded
+-         if self._half_loaded:
++         if False:
 a charge that came after the save is forgotten with it
 -         self.most = most
 -         self._write_down()
