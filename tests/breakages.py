@@ -265,8 +265,8 @@ small shifts of an example charged as the next larger ones alone
 
 @ src/ringfence/accounting/examples.py: accounting/examples accounting/contract
 examples' running sums in float32
-- torch.zeros(len(VARIANTS), total, len(self._orders), dtype=torch.float64)
-+ torch.zeros(len(VARIANTS), total, len(self._orders), dtype=torch.float32)
+- self.sums + count * sums if self.steps else count * sums
++ (self.sums + count * sums if self.steps else count * sums).float()
 @ src/ringfence/accounting/examples.py: accounting/examples
 an example's own epsilon above what is promised to everybody
 - epsilons.clamp(max=PrivacyLoss.of_zcdp(gaussian, bounded).epsilon(delta))

@@ -23,7 +23,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
@@ -38,6 +38,7 @@ from ringfence.numerics.rounding import ROUNDING
 
 Array = NDArray[np.float64]
 Places = NDArray[np.int64]  # points of a grid
+Entry = TypeVar("Entry", bound=tuple[Any, ...])
 Dominating = tuple[tuple[str, float, int], ...]  # names of pairs of laws, their parameter, how many releases
 
 _FINE = 1e-3  # what the grid may add to the variance of the losses, as a share of it
@@ -427,16 +428,16 @@ def dominated_delta(pairs: Dominating, epsilon: float) -> float:
     return float(np.interp(math.exp(epsilon), np.exp(curve[0]), curve[1])) * (1 + ROUNDING)
 
 
-def merged(pairs: Dominating) -> Dominating:
-    """The same pairs with equal ones counted together.
+def merged(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    """The entries, of which the last number is a count, with equal ones counted together.
 
     >>> merged((("pure", 0.1, 1), ("pure", 0.2, 1), ("pure", 0.1, 3)))
     (('pure', 0.1, 4), ('pure', 0.2, 1))
     """
-    counts: dict[tuple[str, float], int] = {}
-    for name, size, count in pairs:
-        counts[name, size] = counts.get((name, size), 0) + count
-    return tuple((name, size, count) for (name, size), count in counts.items())
+    counts: dict[tuple[Any, ...], int] = {}
+    for *kind, count in entries:
+        counts[tuple(kind)] = counts.get(tuple(kind), 0) + count
+    return tuple(cast(Entry, (*kind, count)) for kind, count in counts.items())
 
 
 def _added_up(pairs: Dominating) -> float:

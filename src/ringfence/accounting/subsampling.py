@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.conversion import DEFAULT_ORDERS, Rate, checked_orders
+from ringfence.accounting.conversion import DEFAULT_ORDERS, Releases, checked_orders
 from ringfence.accounting.divergence_sums import pushes, recentre, released_shape
 from ringfence.accounting.guarantee import ADDED_OR_REMOVED
+from ringfence.accounting.induction import merged
 from ringfence.accounting.per_instance import (
     DivergenceTables,
     PerInstanceAccountant,
@@ -308,8 +309,7 @@ class SampledAccountant(Accountant):
     Poisson samples that are drawn for the purpose at the same model parameters as the release, and never
     the released batch itself (``subsampled_rdp``). A record must enter theta with a contribution that
     depends only on the record and on earlier releases, within ``sensitivity``: a number for the largest move
-    of each coordinate, or a ``Sensitivity``. Mechanism, sensitivity and sampling rate may differ from step
-    to step.
+    of each coordinate, or a ``Sensitivity``.
 
     Guarantee: for each order there is one running sum per direction. Each is an upper bound except with
     probability ``spent``, to which every step adds ``failure_probability``, and is never above the sum of
@@ -352,20 +352,12 @@ class SampledAccountant(Accountant):
         self.failure_probability = checks.probability("failure_probability", failure_probability)
         self.cut = checks.number("cut", cut, checks.share)
         super().__init__(checked_integer_orders(orders))
-        self.settings: dict[tuple[float, Rate], int] = {}  # (shift / sigma, sampling rate): releases
+        self.settings: Releases = ()
         self._tables = DivergenceTables(knots(self._orders), _FEW)
         self._own: SampledDivergence | None = None  # the last release with the account's own settings
 
-    def step(
-        self,
-        batches: Tensor | Iterable[Real],
-        *,
-        mechanism: Mechanism | None = None,
-        sensitivity: Real | Sensitivity | None = None,
-        sampling_rate: float | None = None,
-        count: int = 1,
-    ) -> None:
-        """Adds ``count`` releases, with the account's own settings unless others are given.
+    def step(self, batches: Tensor | Iterable[Real], *, count: int = 1) -> None:
+        """Adds ``count`` releases, with the account's own settings.
 
         They are ``count`` samples of the same dataset at the same model parameters: the average over batches
         is the same number, which is estimated once.
@@ -374,7 +366,7 @@ class SampledAccountant(Accountant):
         if self.cut:
             raise ValueError("batches must not be given where samples are cut: use step_worst_case")
         thetas = _checked_batches(batches)
-        release = self._release(thetas[0], mechanism, sensitivity, sampling_rate)
+        release = self._release(thetas[0])
         rdp = release.average(thetas, self.failure_probability)
         self._add(release, rdp.forward, rdp.backward, count)
         self.spent += rdp.failure_probability
@@ -411,9 +403,9 @@ class SampledAccountant(Accountant):
     def _release(
         self,
         theta: Tensor,
-        mechanism: Mechanism | None,
-        sensitivity: Real | Sensitivity | None,
-        sampling_rate: float | None,
+        mechanism: Mechanism | None = None,
+        sensitivity: Real | Sensitivity | None = None,
+        sampling_rate: float | None = None,
     ) -> SampledDivergence:
         own = mechanism is None and sensitivity is None and sampling_rate is None
         if own and self._own is not None and self._own.shape == theta.shape:
@@ -437,14 +429,14 @@ class SampledAccountant(Accountant):
         ceiling = release.divergence(release.ceilings.amax(dim=0))
         self.data_independent = self.data_independent + count * ceiling
         rate = release.sampling_rate
-        setting = (release.mu, (rate, self.cut) if self.cut else rate)
-        self.settings[setting] = self.settings.get(setting, 0) + count
+        setting = (release.mu, (rate, self.cut) if self.cut else rate, count)
+        self.settings = merged((*self.settings, setting))
         self.steps += count
 
     def privacy_loss(self) -> PrivacyLoss:
         """The steps so far as one value, which adds up with that of other accounts."""
         return PrivacyLoss(
-            releases=tuple((mu, rate, count) for (mu, rate), count in self.settings.items()),
+            releases=self.settings,
             zcdp=math.inf,
             orders=tuple(self._orders.tolist()),
             ceiling=tuple(self.data_independent.tolist()),
@@ -470,9 +462,9 @@ class SampledAccountant(Accountant):
             share = checks.rate("settings", rate if pair is None else pair[0])
             size = checks.number("settings", mu, checks.not_negative)
             cut = None if pair is None else checks.number("settings", pair[1], checks.share)
-            setting: tuple[float, Rate] = (size, share if cut is None else (share, cut))
-            account.settings[setting] = checks.count("settings", count, at_least=1)
-        if sum(account.settings.values()) != account.steps:
+            count = checks.count("settings", count, at_least=1)
+            account.settings += ((size, share if cut is None else (share, cut), count),)
+        if sum(count for *_, count in account.settings) != account.steps:
             raise ValueError(f"settings must count {account.steps} steps, got {state['settings']!r}")
         return account
 
