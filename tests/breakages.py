@@ -310,8 +310,8 @@ pure privacy as if the truth were told half the time
 + 0.5, 0.5
 @ src/ringfence/accounting/induction.py: accounting/decisions accounting/induction
 releases seen from one side
--     yield log_p - rho, margin - rho
-+     yield log_p.expand_as(rho), rho + margin
+- (self.log_p - self.rho, -self.rho)
++ (self.log_p.expand_as(self.rho), self.rho)
 
 @ src/ringfence/accounting/ledger.py: accounting/ledger
 a ledger writes down what was released after it was released

@@ -520,13 +520,9 @@ class TabulatedSums(ExampleSums):
             table = self._tables[and_below]
             for setting, chosen in self._parts:
                 theta, sized = self.theta[chosen], replace(setting, sensitivity=setting.sigma * _end(number))
-                far = theta.abs() > FARTHEST * setting.sigma
-                values = table.at(sized, theta.masked_fill(far, 0.0), worst=True)[0]
-                if bool(far.any()):
-                    size = torch.tensor(sized.sensitivity, dtype=torch.float64)
-                    own = table.tabulated.values(sized.mechanism, theta[far], size, self.orders)
-                    values[:, far] = own.amax(dim=0)
-                found[chosen] = values.T * setting.sigma**2
+                far = theta.abs() > FARTHEST * setting.sigma  # which get the Gaussian's bound
+                values = table.at(sized, theta.masked_fill(far, 0.0), worst=True)[0] * setting.sigma**2
+                found[chosen] = values.T.masked_fill(far.unsqueeze(1), 1.0)
             charged = 0.5 * self.orders * (1 + ROUNDING + self.rounding)
             self._known[number, and_below] = found * charged
         return self._known[number, and_below]
