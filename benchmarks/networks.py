@@ -8,8 +8,8 @@ loss; the others end with the sum of clipped gradients: Clamp and Norm are ours,
 two ways of Opacus (Norm only), and "formed" adds in float64 as secure runs do, for which each example's
 gradient is formed. All take turns, and a ratio is the median over rounds of the time over that of ordinary
 training in the same round. "step" is a whole step of the engine: batch, gradients, noise, account, optimizer.
-"recorded" ones repeat a CUDA graph; their ratio is to ordinary training without one, beside which each of them
-runs alone, and their memory is what the process holds.
+"recorded" ones repeat a CUDA graph; their ratio is to ordinary training without one, beside which each of
+them runs alone, and their memory is what the process holds.
 
 On a GPU everything runs under autocast in bfloat16, or in float32 with ``--float32``, in channels last where
 the network has images, and with cudnn's search. Memory is the peak on the GPU, model and batch included, less

@@ -688,15 +688,6 @@ a checkpoint's checksum not looked at
 -     if checksum.hexdigest().encode() != data[at : at + len(_BLANK)]:
 +     if False:
 
-@ src/ringfence/files/journal.py: faults/training files/journal
-a journal that a full disk closes for good
-- self._close_file()  # what was written of a line is cut off before another one follows
-+ self.close()
-@ src/ringfence/files/journal.py: experiments/sweep/runner
-a journal that everybody may read
-- with replacing(self.path) as file:
-+ with replacing(self.path, mode=0o666) as file:
-
 @ src/ringfence/files/shared_table.py: files/shared_table
 two processes read a ledger before either has charged it
 - "BEGIN IMMEDIATE"
@@ -820,11 +811,11 @@ secure winners: float64 decides what it cannot know
 
 @ src/ringfence/mechanisms/secure.py: mechanisms/laplace
 Laplace noise from 256 bits, which delta is not charged for
-- if not exact:
-+ if True:
+- is None and exact:
++ is None and False:
 Laplace noise cut in the middle of a whole number
-- return number.double() + 0.5
-+ return number.double() - 0.5
+- (number.double() + 0.5) * self.step
++ (number.double() - 0.5) * self.step
 
 @ src/ringfence/mechanisms/sign.py:
 P and Q swapped in the sign's divergence
@@ -1291,6 +1282,11 @@ a training step that goes past the private module
 +         if False:
 
 @ src/ringfence/training/engine/run.py: training/engine/run
+a batch that is added again after an interrupt
+-         self._batch = self._output = None  # first: a loop that goes on after an interrupt adds it once
+-         self._sum = part if self._sum is None else self._sum + part
++         self._sum = part if self._sum is None else self._sum + part
++         self._batch = self._output = None
 a sum is finite if one of its coordinates is
 - torch.isfinite(theta).all()
 + torch.isfinite(theta).any()
@@ -1398,14 +1394,26 @@ other settings loaded
 - if theirs != ours:
 + if False:
 a resumed run forgets how many steps were charged
-- self.most, self._refused = state["objects"].get("most"), None
+- self.most, self._refused = spent["most"], None
 + self._refused = None
 a charge that came after the save is forgotten with it
-- self.journal.append({"most": most})
-+ pass
+-         self.most = most
+-         self._write_down()
++         self.most = most
 the journal not written
--             self.journal.append({"account": self.account.state_dict()})
-+             pass
+-         self._write_down()
+-         if self.plan.secure:
++         if self.plan.secure:
+a run that was closed saved to another file
+-         if self._refused is not None:
+-             raise ValueError(self._refused)
+-         self.findings.settle()
+-         state, old
++         self.findings.settle()
++         state, old
+two files of one run that both go on
+- old.end()
++ old.close()
 samples of a step released again after a load
 - self.seed if goes_on else fresh
 + self.seed
@@ -1546,25 +1554,19 @@ one noise for engines of one seed
 
 @ src/ringfence/training/engine/run_file.py: report/certificate
 another run's journal certified
-- if header["run"] != state["run"]:
+- if spent["run"] != state["run"]:
 + if False:
 @ src/ringfence/training/engine/run_file.py: training/engine/run_file
-the journal's account forgotten
-- if record["account"]["steps"] > account.steps:
-+ if False:
-what another engine released since is overwritten
-- if (spent := self._spent()) > known:
-+ if (spent := self._spent()) > 10**9:
 another run overwritten
-- if there and read_checkpoint(self.path)[1]["run"] != state["run"]:
+- if self.path.exists():
 + if False:
 @ src/ringfence/training/engine/run_file.py: faults/training
-a save that raises although it replaced the file
-- with suppress(OSError):
-+ with suppress():
-two files of one run that both go on
-- old.path.unlink()
-+ pass
+a journal that is damaged
+- if checksum != _checksum(text):
++ if False:
+a journal that was put back
+- if spent["account"]["steps"] < state["charged"]:
++ if False:
 
 @ src/ringfence/training/information.py: training/fisher_tracking
 an example that was never measured with an eta of 0

@@ -25,7 +25,6 @@ from torch.utils.data import DataLoader, TensorDataset
 import ringfence as rf
 from ringfence.accounting.ledger import BudgetExceededError, Entry
 from ringfence.accounting.privacy_loss import PrivacyLoss
-from ringfence.files.journal import Journal
 from ringfence.mechanisms import secure
 from tests.forks import FORK, ended
 
@@ -488,16 +487,17 @@ def test_rows_of_another_ledger_or_changed_ones_are_refused(command: str, tmp_pa
 
 def test_a_ledger_of_version_0_6_is_refused_and_can_be_charged_anew(tmp_path: Path) -> None:
     path, ledger, same = tmp_path / "study.ledger", *(rf.Ledger(epsilon=1.0, delta=1e-5) for _ in range(2))
-    with Journal.start(path, {"run": "a1", "kind": "Ledger", "version": 1}) as journal:
-        for what in ("ages", "incomes"):
-            journal.append({"what": what, "cost": MEAN.privacy_loss().state()})
-            same.charge(what, MEAN)
-        journal.append({"settles": 0, "cost": MEAN.privacy_loss().realised(PrivacyLoss()).state()})
-    with pytest.raises(
-        ValueError, match=r"study\.ledger is no database: what a ledger of version 0\.6 holds"
-    ):
+    rows: list[dict[str, Any]] = [{"format": "ringfence journal", "header": {"kind": "Ledger"}}]
+    for what in ("ages", "incomes"):
+        rows.append({"what": what, "cost": MEAN.privacy_loss().state()})
+        same.charge(what, MEAN)
+    rows.append({"settles": 0, "cost": MEAN.privacy_loss().realised(PrivacyLoss()).state()})
+    lines = [f"0123456789abcdef {len(text)} {text}\n" for text in map(json.dumps, rows)]
+    path.write_text("".join(lines))
+    with pytest.raises(ValueError, match=r"study\.ledger is no database: a ledger of version 0\.6 is a text"):
         rf.Ledger(epsilon=1.0, delta=1e-5, path=path)
-    for row in Journal.read(path)[1]:
+    for line in path.read_text().splitlines():
+        row = json.loads(line.split(" ", 2)[2])
         if "what" in row:
             ledger.charge(row["what"], PrivacyLoss.from_state(row["cost"]))
     assert (ledger.entries, ledger.total) == (same.entries, same.total)

@@ -371,7 +371,7 @@ def pairs(law: DecisionLaw, votes: Real, neighbours: Neighbours) -> Iterator[Pai
     rows, repeats = distinct_votes(law, votes)
     if isinstance(law, Mechanism):
         farthest = torch.tensor([[1.0], [-1.0]], dtype=torch.float64) * _FARTHEST[neighbours]
-        size = at_once(_NUMBERS, each=2 * law.values_per_coordinate())
+        size = at_once(_NUMBERS, each=2 * law.outcomes(farthest))
         for some, times in zip(rows.split(size), repeats.split(size), strict=True):
             yield Pairs(*law.pair(some, farthest), times)
         return

@@ -109,7 +109,7 @@ def test_nothing_is_held_after_a_step(clip: rf.Clip, seen: list[weakref.ref[Tens
 
 
 def test_measuring_the_memory_of_derivatives_holds_nothing() -> None:
-    model = CastModel(network(), nn.functional.cross_entropy, torch.float64)
+    model = CastModel(network(), nn.functional.cross_entropy)
     x, y = INPUTS[:1].double(), torch.zeros(1).long()
     bytes_per_example(model, x, y)
     gc.collect()  # vmap leaves cycles behind; those through a graph, nobody collects

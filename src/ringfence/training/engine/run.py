@@ -19,13 +19,12 @@ from ringfence import checks
 from ringfence.accounting.examples import ExampleAccountant
 from ringfence.accounting.guarantee import EpsilonKind, Guarantee
 from ringfence.accounting.privacy_loss import PrivacyLoss
-from ringfence.accounting.subsampling import Account, AllocatedAccountant
-from ringfence.files.journal import Journal
+from ringfence.accounting.subsampling import Account, AllocatedAccountant, accountant_from_state_dict
 from ringfence.mechanisms.base import Sampler
 from ringfence.noise import Noise, side_by_side
 from ringfence.training import distributed
 from ringfence.training.engine.batches import Examples, MicroBatch, RunPlan, largest_batch, loading_options
-from ringfence.training.engine.run_file import RunFile, State
+from ringfence.training.engine.run_file import RunFile, Spent, State
 from ringfence.training.information import FisherTracking
 from ringfence.training.jacobian import Loss
 from ringfence.training.per_example.gradients import ExampleGradients
@@ -130,7 +129,7 @@ class TrainingRun:
         self.account: Account = plan.account()
         self.examples = ExampleAccountant(plan.mechanism) if track_examples else None
         self.noise = run_noise(seed, self.settings)  # of samples and dropout; that of a given seed too
-        self.journal: Journal | None = None
+        self.file: RunFile | None = None  # of the first process
         self.most: int | None = None  # how many releases, or epochs, may be charged in all
         self.findings = Findings()
         self._refused: str | None = None  # the reason why nothing may be released
@@ -215,8 +214,8 @@ class TrainingRun:
     def finish(self) -> bool:
         """Adds the batch to the sum; returns whether the step is complete and was released."""
         batch, part = self._clipped_sum()
+        self._batch = self._output = None  # first: a loop that goes on after an interrupt adds it once
         self._sum = part if self._sum is None else self._sum + part
-        self._batch = self._output = None
         if not batch.last:
             self._due = (batch.step, batch.part + 1)
             return False
@@ -383,8 +382,7 @@ class TrainingRun:
             self.account.enter(self._epoch(step))
         self._charged = step
         self.layout.charge(self.account, theta)
-        if self.journal is not None:
-            self.journal.append({"account": self.account.state_dict()})
+        self._write_down()
         if self.plan.secure:
             return self.layout.released(self.plan.mechanism.release(theta))
         if self._sampler is None:
@@ -452,21 +450,28 @@ class TrainingRun:
     def stop_at(self, most: int) -> None:
         """Refuses all beyond ``most``, as ``charged_until`` counts; a run that goes on keeps to it."""
         self.most = most
-        if self.journal is not None:
-            self.journal.append({"most": most})
+        self._write_down()
 
     # ------------------------------------------------------------------ the file
 
     def save(self, path: Path, others: dict[str, Any]) -> None:
         """Writes the run to a file. The first process writes; all wait for it."""
+        if self._refused is not None:
+            raise ValueError(self._refused)
         self.findings.settle()
-        state = self._state(others)
-        if distributed.rank() == 0:
-            self.journal = RunFile(path).save(state, self.journal)
+        state, old = self._state(others), self.file
+        if distributed.rank() == 0 and old is not None and old.path == path:
+            old.save(state)
+        elif distributed.rank() == 0:
+            new = RunFile(path)
+            new.begin(state, self._spent())
+            self.file = new  # at every moment one of the two files goes on with all that was spent
+            if old is not None:
+                old.end()
         distributed.wait()
 
     def load(self, path: Path, others: dict[str, Any]) -> None:
-        """Goes on with the run in a file. Every process reads it; the first one opens the journal."""
+        """Goes on with the run in a file. Every process reads it; the first one has it from now on."""
         file = RunFile(path)
         state = file.read()
         self._refuse_other_settings(path, state, others)
@@ -475,10 +480,12 @@ class TrainingRun:
         # a release before all is restored would be written down nowhere
         self._refused = f"{path} could not be loaded: load it, or make another engine"
         if distributed.rank() == 0:
-            self.journal = file.opened()
+            file.lock()
+            self.file = file
         distributed.wait()
         try:
-            account = file.released(state)
+            spent = file.spent(state)
+            account = accountant_from_state_dict(spent["account"])
             self._restore(state["objects"], others)
         except BaseException:
             self.close()
@@ -491,7 +498,7 @@ class TrainingRun:
         self.run_id, self.steps, self.account = state["run"], state["steps"], account
         # what the run took for granted before it was saved still holds, such as a seed that was given
         self.assumptions = tuple(dict.fromkeys((*self.assumptions, *state["assumptions"])))
-        self.most, self._refused = state["objects"].get("most"), None
+        self.most, self._refused = spent["most"], None
         self.begin()
         distributed.wait()
 
@@ -508,13 +515,21 @@ class TrainingRun:
             raise ValueError(f"a ledger was charged for another run than {path}: load before ledger.train")
 
     def close(self) -> None:
-        """Closes the journal, so that another run may have it: without it, nothing more is released."""
-        if self.journal is not None:
-            path = self.journal.path
-            self.journal.close()
-            self.journal = None
+        """Lets go of the file, so that another run may have it: without it, nothing more is released."""
+        if self.file is not None:
+            path = self.file.path
+            self.file.close()
+            self.file = None
             self._refused = self._refused or f"{path} was closed: load its run to go on, in this engine too"
         self.findings.settle()
+
+    def _write_down(self) -> None:
+        """Returns when the file says what was spent, where there is one."""
+        if self.file is not None:
+            self.file.charge(self._spent())
+
+    def _spent(self) -> Spent:
+        return {"run": self.run_id, "account": self.account.state_dict(), "most": self.most}
 
     def _state(self, others: dict[str, Any]) -> State:
         return {
@@ -522,7 +537,7 @@ class TrainingRun:
             "settings": self.settings,
             "steps": self.steps,
             "assumptions": list(self.assumptions),
-            "account": self.account.state_dict(),
+            "charged": self.account.steps,
             "objects": {
                 **self.layout.state(self.optimizer),
                 "others": {name: dict(other.state_dict()) for name, other in others.items()},
@@ -532,7 +547,6 @@ class TrainingRun:
                     "cpu": torch.get_rng_state(),
                     "cuda": list(torch.cuda.get_rng_state_all()) if torch.cuda.is_available() else [],
                 },
-                "most": self.most,
             },
         }
 
