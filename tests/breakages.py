@@ -264,8 +264,8 @@ small shifts of an example charged as the next larger ones alone
 
 @ src/ringfence/accounting/examples.py: accounting/examples accounting/contract
 examples' running sums in float32
-- torch.zeros(len(VARIANTS), total, len(self._orders), dtype=torch.float64)
-+ torch.zeros(len(VARIANTS), total, len(self._orders), dtype=torch.float32)
+- self.sums + count * sums if self.steps else count * sums
++ (self.sums + count * sums if self.steps else count * sums).float()
 @ src/ringfence/accounting/examples.py: accounting/examples
 an example's own epsilon above what is promised to everybody
 - epsilons.clamp(max=PrivacyLoss.of_zcdp(gaussian, bounded).epsilon(delta))
@@ -309,8 +309,8 @@ pure privacy as if the truth were told half the time
 + 0.5, 0.5
 @ src/ringfence/accounting/induction.py: accounting/decisions accounting/induction
 releases seen from one side
--     yield log_p - rho, margin - rho
-+     yield log_p.expand_as(rho), rho + margin
+- (self.log_p - self.rho, -self.rho)
++ (self.log_p.expand_as(self.rho), self.rho)
 
 @ src/ringfence/accounting/ledger.py: accounting/ledger
 a ledger writes down what was released after it was released
