@@ -518,8 +518,8 @@ a length is put where it costs least
 - values.topk(needed, dim=-1) if needed < count else values.sort(dim=-1, descending=True)
 + values.sort(dim=-1, descending=False)
 a length that binds is dropped
-- if longest <= self.norm:
-+ if longest >= self.norm:
+- math.sqrt(without.longest_square(ONE, shape)) <= self.norm
++ math.sqrt(without.longest_square(ONE, shape)) >= self.norm
 
 @ src/ringfence/accounting/steepness.py: accounting/steepness
 the slope between nodes taken for the largest
@@ -1308,7 +1308,7 @@ weights of before the last step
 +             pass
 @ src/ringfence/training/engine/run.py: training/sharding
 a NaN that one process has
-- return together & (bad == 0)
+- return together.logical_and(bad.logical_not())
 + return torch.isfinite(theta).all()
 @ src/ringfence/training/engine/run.py: training/distributed
 shares of different samples in one sum
