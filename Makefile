@@ -50,6 +50,7 @@ benchmark: setup
 	$(BIN)/python -m benchmarks.peers
 	$(BIN)/python -m benchmarks.grid
 	$(BIN)/python -m benchmarks.linear_information
+	$(BIN)/python -m benchmarks.winners
 	$(BIN)/python -m benchmarks.pate
 	$(BIN)/python -m benchmarks.peers_decisions
 	$(BIN)/python -m benchmarks.sign_anywhere

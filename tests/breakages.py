@@ -264,8 +264,8 @@ small shifts of an example charged as the next larger ones alone
 
 @ src/ringfence/accounting/examples.py: accounting/examples accounting/contract
 examples' running sums in float32
-- torch.zeros(len(VARIANTS), total, len(self._orders), dtype=torch.float64)
-+ torch.zeros(len(VARIANTS), total, len(self._orders), dtype=torch.float32)
+- self.sums + count * sums if self.steps else count * sums
++ (self.sums + count * sums if self.steps else count * sums).float()
 @ src/ringfence/accounting/examples.py: accounting/examples
 an example's own epsilon above what is promised to everybody
 - epsilons.clamp(max=PrivacyLoss.of_zcdp(gaussian, bounded).epsilon(delta))
@@ -309,8 +309,8 @@ pure privacy as if the truth were told half the time
 + 0.5, 0.5
 @ src/ringfence/accounting/induction.py: accounting/decisions accounting/induction
 releases seen from one side
--     yield log_p - rho, margin - rho
-+     yield log_p.expand_as(rho), rho + margin
+- (self.log_p - self.rho, -self.rho)
++ (self.log_p.expand_as(self.rho), self.rho)
 
 @ src/ringfence/accounting/ledger.py: accounting/ledger
 a ledger writes down what was released after it was released
@@ -518,8 +518,8 @@ a length is put where it costs least
 - values.topk(needed, dim=-1) if needed < count else values.sort(dim=-1, descending=True)
 + values.sort(dim=-1, descending=False)
 a length that binds is dropped
-- if longest <= self.norm:
-+ if longest >= self.norm:
+- math.sqrt(without.longest_square(ONE, shape)) <= self.norm
++ math.sqrt(without.longest_square(ONE, shape)) >= self.norm
 
 @ src/ringfence/accounting/steepness.py: accounting/steepness
 the slope between nodes taken for the largest
@@ -1308,8 +1308,12 @@ weights of before the last step
 +             pass
 @ src/ringfence/training/engine/run.py: training/sharding
 a NaN that one process has
-- distributed.summed((~torch.isfinite(theta).all()).float())
-+ (~torch.isfinite(theta).all()).float()
+- return together.logical_and(bad.logical_not())
++ return torch.isfinite(theta).all()
+@ src/ringfence/training/engine/run.py: training/distributed
+shares of different samples in one sum
+- together: Tensor = all_own == own * distributed.world_size()
++ together: Tensor = all_own == all_own
 
 @ src/ringfence/training/engine/batches.py: training/distributed
 a sample of one process's batch_size
@@ -1393,8 +1397,11 @@ other settings loaded
 - if theirs != ours:
 + if False:
 a resumed run forgets how many steps were charged
-- self.most, self._refused = spent["most"], None
-+ self._refused = None
+- self.most = spent["most"]
++ pass
+a claim about a model that was half loaded
+-         if self._half_loaded:
++         if False:
 a charge that came after the save is forgotten with it
 -         self.most = most
 -         self._write_down()
