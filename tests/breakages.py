@@ -1784,7 +1784,9 @@ def copied(root: Path) -> Iterator[Path]:
         yield shutil.copytree(root, Path(folder) / "tree", ignore=keep_out)
 
 
-def tested(tree: Path, options: str, tests: Sequence[str], seconds: float | None = None) -> tuple[int, str]:
+def run_tests(
+    tree: Path, options: str, tests: Sequence[str], seconds: float | None = None
+) -> tuple[int, str]:
     """Status and output of pytest in a copy of the tree; ``TimeoutExpired`` after so many seconds.
 
     What the tests started ends with them.
@@ -1817,7 +1819,7 @@ def reds(breakage: Breakage) -> int:
         if text.count(breakage.before) != 1:
             raise ValueError(f"{breakage.name}: stands {text.count(breakage.before)} times")
         source.write_text(text.replace(breakage.before, breakage.after))
-        status, said = tested(tree, _OPTIONS, breakage.tests)
+        status, said = run_tests(tree, _OPTIONS, breakage.tests)
     count = sum(map(int, re.findall(r"(\d+) (?:failed|error)", said)))
     if count == 0 and status != 0:
         raise RuntimeError(said)
