@@ -1323,12 +1323,12 @@ weights of before the last step
 +             pass
 @ src/ringfence/training/engine/run.py: training/sharding
 a NaN that one process has
-- return together & (bad == 0)
+- return together & (sums[0] == 0)
 + return torch.isfinite(theta).all()
 @ src/ringfence/training/engine/run.py: training/distributed
 shares of different samples in one sum
-- together: Tensor = all_own == own * distributed.world_size()
-+ together: Tensor = all_own == all_own
+- together = sums[1] == own * distributed.world_size()
++ together = sums[1] == sums[1]
 
 @ src/ringfence/training/engine/batches.py: training/distributed
 a sample of one process's batch_size
@@ -1414,6 +1414,9 @@ other settings loaded
 a resumed run forgets how many steps were charged
 - self.most = state["objects"].get("most")
 + pass
+epsilons of examples that are those of another run
+-             self.examples = own if known is None else
++             self.examples = self.examples if known is None else
 a closed run saved to a second file that both go on
 -         if self._refused is not None:  # a run
 +         if False:  # a run

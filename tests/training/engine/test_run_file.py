@@ -109,6 +109,24 @@ def test_what_another_engine_released_since_is_not_overwritten(
         resumed(tmp_path / "new.ckpt").engine.save(tmp_path / "old.ckpt")
 
 
+def test_what_examples_of_another_run_paid_is_left_behind(tmp_path: Path) -> None:
+    """The file says nothing about single examples, and the engine has made as many steps of its own."""
+    first = Run().train(3)
+    first.engine.save(tmp_path / "run.ckpt")
+    first.engine.close()
+    other = Run(track_examples=True).train(3)
+    other.engine.load(tmp_path / "run.ckpt")
+    with pytest.raises(ValueError, match="example_epsilons needs every release, got 0 of 3"):
+        other.engine.example_epsilons(1e-5)
+    other.engine.close()
+    measured = run(fisher_every=1).train(1)
+    unmeasured = run(fisher_every=0).train(1)
+    unmeasured.engine.save(tmp_path / "unmeasured.ckpt")
+    unmeasured.engine.close()
+    measured.engine.load(tmp_path / "unmeasured.ckpt")
+    assert measured.engine.fisher_information_loss().isnan().all()
+
+
 def test_a_model_that_was_half_loaded_has_no_claim(tmp_path: Path) -> None:
     """Its weights are those of the file, of which the account of the engine knows nothing."""
     first = Run().train(3)

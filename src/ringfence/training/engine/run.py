@@ -405,14 +405,14 @@ class TrainingRun:
         if distributed.world_size() == 1:
             return bad == 0
         own = self.noise.at("together", step).word() >> 33  # 31 bits, of which sums are exact
-        bad, all_own = distributed.summed(torch.stack((bad, bad.new_tensor(own))))
-        together: Tensor = all_own == own * distributed.world_size()
+        sums = distributed.summed(torch.stack((bad, bad.new_tensor(own))))
+        together = sums[1] == own * distributed.world_size()
         self._require(
             together,
             f"the processes are not all at the same sample of step {step}, which was not released: end "
             "them all, start them again and load",
         )
-        return together & (bad == 0)
+        return together & (sums[0] == 0)
 
     def _require(self, good: Tensor, message: str) -> None:
         """Raises a ValueError unless ``good`` is true, now where the step waits for theta all the same."""
@@ -572,8 +572,10 @@ class TrainingRun:
             other.load_state_dict(objects["others"][name])
         if self.fisher is not None:
             self.fisher.load_state_dict(objects["fisher"])
-        if self.examples is not None and objects.get("examples") is not None:
-            self.examples = ExampleAccountant.from_state_dict(objects["examples"])
+        if self.examples is not None:
+            known = objects.get("examples")
+            own = ExampleAccountant(self.plan.mechanism)
+            self.examples = own if known is None else ExampleAccountant.from_state_dict(known)
         random = objects["random"]
         torch.set_rng_state(random["cpu"])
         if random["cuda"] and len(random["cuda"]) == torch.cuda.device_count():
