@@ -1575,6 +1575,9 @@ another run's journal certified
 the journal's account forgotten
 - if record["account"]["steps"] > account.steps:
 + if False:
+a relative name that is another file in another folder
+- self.path = path.resolve()
++ self.path = path
 what another engine released since is overwritten
 - if (spent := self._spent()) > known:
 + if (spent := self._spent()) > 10**9:

@@ -109,6 +109,25 @@ def test_what_another_engine_released_since_is_not_overwritten(
         resumed(tmp_path / "new.ckpt").engine.save(tmp_path / "old.ckpt")
 
 
+def test_a_relative_name_is_one_file_wherever_the_process_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Saved in one folder and then in another: the first file does not forget what the second one knows."""
+    one, two = (tmp_path / name for name in ("one", "two"))
+    for folder in (one, two):
+        folder.mkdir()
+    run = Run()
+    monkeypatch.chdir(one)
+    run.engine.save("run.ckpt")
+    monkeypatch.chdir(two)
+    run.train(2).engine.save("run.ckpt")
+    run.train(3).engine.close()
+    with pytest.raises(ValueError, match=r"one/run\.ckpt is not the end of its run"):
+        Run().engine.load(one / "run.ckpt")
+    (one / "link.ckpt").symlink_to(two / "run.ckpt")
+    assert resumed(one / "link.ckpt").engine.account.steps == 3
+
+
 def test_what_examples_of_another_run_paid_is_left_behind(tmp_path: Path) -> None:
     """The file says nothing about single examples, and the engine has made as many steps of its own."""
     first = Run().train(3)

@@ -29,8 +29,8 @@ class RunFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.journal = path.with_name(f"{path.name}.journal")
+        self.path = path.resolve()  # the same file after the process changed its folder, or by a link
+        self.journal = self.path.with_name(f"{self.path.name}.journal")
 
     def save(self, state: State, old: Journal | None = None) -> Journal:
         """Writes the state and returns the journal for what follows; ``old`` is the run's journal so far.
