@@ -1567,6 +1567,12 @@ one noise for engines of one seed
 - .of("engine", repr(sorted(settings.items())))
 + .of("engine")
 
+@ src/ringfence/files/journal.py: files/journal
+records written to a file that got the number of a closed one
+-             file, self._file = self._file, None  # as in ``close``
+-             os.close(file)
++             os.close(self._file)
++             self._file = None
 @ src/ringfence/training/engine/run_file.py: report/certificate
 another run's journal certified
 - if header["run"] != state["run"]:

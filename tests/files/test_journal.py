@@ -280,3 +280,24 @@ def test_one_holder_at_a_time(tmp_path: Path) -> None:
     os.close(copy)
     assert path.with_name("run.lock").stat().st_mode & 0o777 == 0o600
     assert not path.exists()
+
+
+def test_a_record_never_goes_to_a_file_that_got_the_number_of_a_closed_one(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A journal is interrupted while it closes its file, and is used again."""
+    journal, close = Journal.start(path, HEADER), os.close
+
+    def interrupted(number: int) -> None:
+        close(number)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "close", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        journal.close()
+    monkeypatch.undo()
+    with path.with_name("other").open("wb") as other:
+        journal.append({"step": 0})
+        assert other.seek(0, os.SEEK_END) == 0
+    assert Journal.read(path)[1] == [{"step": 0}]
+    journal.close()

@@ -90,8 +90,8 @@ class Journal:
         """Lets go of the file and of its lock."""
         self._close_file()
         if self._lock is not None:
-            unlock(self._lock)
-            self._lock = None
+            lock, self._lock = self._lock, None  # first, since the number may soon be that of another file
+            unlock(lock)
 
     def __enter__(self) -> Self:
         return self
@@ -132,8 +132,8 @@ class Journal:
 
     def _close_file(self) -> None:
         if self._file is not None:
-            os.close(self._file)
-            self._file = None
+            file, self._file = self._file, None  # as in ``close``
+            os.close(file)
 
 
 def _complete(path: Path) -> tuple[Record, list[Record], int]:

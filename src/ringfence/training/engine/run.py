@@ -541,9 +541,9 @@ class TrainingRun:
         """Closes the journal, so that another run may have it: without it, nothing more is released."""
         if self.journal is not None:
             path = self.journal.path
+            self._refused = self._refused or f"{path} was closed: load its run to go on, in this engine too"
             self.journal.close()
             self.journal = None
-            self._refused = self._refused or f"{path} was closed: load its run to go on, in this engine too"
         self.findings.settle()
 
     def _state(self, others: dict[str, Any]) -> State:
