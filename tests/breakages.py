@@ -1594,6 +1594,9 @@ another run overwritten
 a save that raises although it replaced the file
 - with suppress(OSError):
 + with suppress():
+a run that goes on from the old one of two files
+- if old is not None and self._inode() != before:
++ if False:
 two files of one run that both go on
 - old.path.unlink()
 + pass

@@ -38,7 +38,7 @@ class RunFile:
         At every moment there is a checkpoint whose journal has the rest: a journal is emptied after the
         checkpoint that makes up for it is written, and an old journal ends after the new one began.
         """
-        there = self.path.exists()
+        there, before = self.path.exists(), self._inode()
         if there and read_checkpoint(self.path)[1]["run"] != state["run"]:
             raise ValueError(
                 f"{self.path} holds another run, whose spent budget would be forgotten: "
@@ -73,8 +73,14 @@ class RunFile:
                     old.close()
         except BaseException:
             journal.close()
+            if old is not None and self._inode() != before:  # of two files that go on, one would forget
+                old.close()
             raise
         return journal
+
+    def _inode(self) -> int | None:
+        """Which file has the name now, if any."""
+        return self.path.stat().st_ino if self.path.exists() else None
 
     def _spent(self) -> int:
         """The number of releases that the journal and its checkpoint know of."""
