@@ -519,8 +519,8 @@ a length is put where it costs least
 - values.topk(needed, dim=-1) if needed < count else values.sort(dim=-1, descending=True)
 + values.sort(dim=-1, descending=False)
 a length that binds is dropped
-- if longest <= self.norm:
-+ if longest >= self.norm:
+- math.sqrt(without.longest_square(ONE, shape)) <= self.norm:
++ math.sqrt(without.longest_square(ONE, shape)) >= self.norm:
 
 @ src/ringfence/accounting/steepness.py: accounting/steepness
 the slope between nodes taken for the largest
