@@ -12,7 +12,6 @@ import ringfence as rf
 from ringfence.mechanisms.secure import SecureRelease
 from tests.audit.releases import example
 
-
 ENDS = {"bound": ["lower", "upper"]}
 
 

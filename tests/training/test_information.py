@@ -22,7 +22,7 @@ MECHANISMS = [
     rf.TruncatedGaussian(1.0, (-0.3, 2.0)),
     rf.StochasticSign(0.7),
 ]
-CLIPS = [rf.Clamp(0.05), rf.Scale(0.05), rf.Clamp(1e3), rf.Scale(1e3), rf.Norm(0.2, each=0.05)]
+CLIPS = [rf.Clamp(0.05), rf.Clamp(1e3), rf.Norm(0.2, each=0.05)]
 CLIPS.append(rf.Norm(1.63))  # makes some of the perceptron's gradients shorter, and leaves others alone
 
 
@@ -95,7 +95,7 @@ def test_bounds_hold_for_every_example_and_are_close(name: str, clip: Clip) -> N
     model = MODELS[name]()
     dense = jacobians(model, clip)
     # half of them: every law meets every kind of clip, and a tight and a loose one
-    for law in MECHANISMS[CLIPS.index(clip) in (1, 2, 5) :: 2]:
+    for law in MECHANISMS[CLIPS.index(clip) in (1, 3) :: 2]:
         theta = draw(size(model), seed=3)
         spectral, trace = exact(dense, law, theta)
         found = bounds(model, clip, law)
@@ -113,11 +113,11 @@ def test_bounds_hold_for_every_example_and_are_close(name: str, clip: Clip) -> N
 def test_some_of_the_clips_above_bite() -> None:
     """Else they would test nothing: parts of the gradients are at the clip, parts are not."""
     model = perceptron()
-    tight, loose = (jacobian(model, clip, IMAGES[0], LABELS[0]) for clip in (CLIPS[0], CLIPS[2]))
+    tight, loose = (jacobian(model, clip, IMAGES[0], LABELS[0]) for clip in (CLIPS[0], CLIPS[1]))
     kept = (tight != 0).any(1)
     assert 0 < int(kept.sum()) < size(model)
     assert torch.equal(tight[kept], loose[kept])
-    assert float((jacobian(model, CLIPS[1], IMAGES[0], LABELS[0]) - loose).abs().max()) > 1e-3
+    assert float((jacobian(model, CLIPS[2], IMAGES[0], LABELS[0]) - loose).abs().max()) > 1e-3
 
 
 def test_theta_is_in_the_order_of_the_parameters() -> None:
@@ -161,7 +161,7 @@ def test_an_example_whose_gradient_is_all_clipped_has_no_information() -> None:
         assert not bool(bounds(perceptron(), rf.Clamp(1e-12), kind=kind).upper.any())
 
 
-@pytest.mark.parametrize("clip", [rf.Clamp(0.5), rf.Scale(0.5), rf.Norm(0.5)], ids=repr)
+@pytest.mark.parametrize("clip", [rf.Clamp(0.5), rf.Norm(0.5)], ids=repr)
 def test_a_gradient_of_zero_may_still_move(clip: Clip) -> None:
     """Fitted exactly, the gradient (w x - y) x is 0, and has no direction, but J = x w^T is not 0."""
     model = nn.Linear(3, 1, bias=False).double()

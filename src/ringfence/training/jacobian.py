@@ -20,7 +20,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from ringfence.numerics.operators import BatchedOperator
-from ringfence.training.clipping import Clip
+from ringfence.training.clipping import Clip, Norm
 from ringfence.training.kernels.clipped_sums import Window
 from ringfence.training.per_example.gradients import bytes_kept
 
@@ -153,14 +153,14 @@ def _weighted_clip(
     clip: Clip, gradients: Tensor, weights: Tensor
 ) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
     """diag(weights) C and its transpose, where C is the derivative of the clip at these gradients, (n, d)."""
-    back = vjp(clip, gradients)[1]
-    if clip.looks_at == "coordinate":  # C is a diagonal, and a product with it takes one pass
-        diagonal = back(torch.ones_like(gradients))[0] * weights
-        return lambda moved: moved * diagonal, lambda seen: seen.mul_(diagonal)
-    return (
-        lambda moved: jvp(clip, (gradients,), (moved,))[1] * weights,
-        lambda seen: back(seen.mul_(weights))[0],
-    )
+    if isinstance(clip, Norm):
+        back = vjp(clip, gradients)[1]
+        return (
+            lambda moved: jvp(clip, (gradients,), (moved,))[1] * weights,
+            lambda seen: back(seen.mul_(weights))[0],
+        )
+    diagonal = (gradients.abs() <= clip.largest) * weights  # a product with it takes one pass
+    return lambda moved: moved * diagonal, lambda seen: seen.mul_(diagonal)
 
 
 class _FastConvolutions(TorchFunctionMode):
