@@ -1612,7 +1612,7 @@ one noise for every dataset of a seed
 
 @ src/ringfence/training/linear_information.py: training/linear_information
 the L2 clip's own derivative left out
-- changed = torch.cat((spread - unit * (slope @ spread), -share), dim=2)
+- changed = torch.cat((spread - along.mT * (along @ spread), -share), dim=2)
 + changed = torch.cat((spread, -share), dim=2)
 
 @ src/ringfence/training/kernels/clipped_sums.py: training/per_example/layers
