@@ -1586,9 +1586,12 @@ an example that was never measured with an eta of 0
 a frozen weight taken for the first example alone
 - tensor.expand(count, *tensor.shape) if place is None
 + torch.cat((tensor[None], tensor.new_zeros(count - 1, *tensor.shape))) if place is None
-the second derivative of a product of matrices left out
-- torch.baddbmm(first @ second.mT, third, fourth.mT)
-+ first @ second.mT
+the second derivative of patches added back to other places
+- padding=window.padding,
++ padding=tuple(reversed(window.padding)),
+groups of a convolution taken for one
+- .unflatten(1, (groups, -1))
++ .unflatten(1, (1, -1))
 
 @ src/ringfence/training/kernels/clipped_sums.py: training/kernels/clipped_sums
 the clamped sum of a layer adds products as they are
@@ -1612,7 +1615,7 @@ one noise for every dataset of a seed
 
 @ src/ringfence/training/linear_information.py: training/linear_information
 the L2 clip's own derivative left out
-- changed = torch.cat((spread - unit * (slope @ spread), -share), dim=2)
+- changed = torch.cat((spread - along.mT * (along @ spread), -share), dim=2)
 + changed = torch.cat((spread, -share), dim=2)
 
 @ src/ringfence/training/kernels/clipped_sums.py: training/per_example/layers
