@@ -1813,7 +1813,7 @@ def run_tests(
     finally:
         with suppress(ProcessLookupError):
             os.killpg(run.pid, signal.SIGKILL)
-        run.communicate()
+        run.wait()
     return run.returncode, said
 
 
