@@ -1799,7 +1799,7 @@ def run_tests(
     """
     names = tree / "tests.txt"
     names.write_text("\n".join(tests))  # more of them than a command line holds
-    run = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", "pytest", *options.split(), f"@{names}"],
         cwd=tree,
         env={**os.environ, "PYTHONPATH": str(tree / "src"), "OMP_NUM_THREADS": "1"},
@@ -1807,13 +1807,12 @@ def run_tests(
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
-    )
-    try:
-        said, _ = run.communicate(timeout=seconds)
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(run.pid, signal.SIGKILL)
-        run.wait()
+    ) as run:
+        try:
+            said, _ = run.communicate(timeout=seconds)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(run.pid, signal.SIGKILL)
     return run.returncode, said
 
 
