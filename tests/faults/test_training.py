@@ -84,7 +84,7 @@ def test_an_interrupted_step_can_be_made_again_or_loaded(
     run.train(2)
     owner, call = moment.rsplit(".", 1)
     drawn = next(batch.indices for batch in run.engine.run.plan.batches.of_step(2, run.engine.run.noise))
-    target = attrgetter(owner)(run.engine.run)
+    target = type(attrgetter(owner)(run.engine.run))
     monkeypatch.setattr(target, call, killing(getattr(target, call), "after"))
     with pytest.raises(Killed):
         run.train(3)

@@ -129,7 +129,7 @@ class TrainingRun:
         self.account: Account = plan.account()
         self.examples = ExampleAccountant(plan.mechanism) if track_examples else None
         self.noise = run_noise(seed, self.settings)  # of samples and dropout; that of a given seed too
-        self.file: RunFile | None = None  # of the first process
+        self.file: RunFile | None = None  # which the first process writes
         self.most: int | None = None  # how many releases, or epochs, may be charged in all
         self.findings = Findings()
         self._refused: str | None = None  # the reason why nothing may be released
@@ -459,15 +459,16 @@ class TrainingRun:
         if self._refused is not None:
             raise ValueError(self._refused)
         self.findings.settle()
-        state, old = self._state(others), self.file
-        if distributed.rank() == 0 and old is not None and old.path == path:
-            old.save(state)
-        elif distributed.rank() == 0:
+        state, old, first = self._state(others), self.file, distributed.rank() == 0
+        if old is None or old.path != path:
             new = RunFile(path)
-            new.begin(state, self._spent())
+            if first:
+                new.begin(state, self._spent())
             self.file = new  # at every moment one of the two files goes on with all that was spent
-            if old is not None:
+            if first and old is not None:
                 old.end()
+        elif first:
+            old.save(state)
         distributed.wait()
 
     def load(self, path: Path, others: dict[str, Any]) -> None:
@@ -481,7 +482,7 @@ class TrainingRun:
         self._refused = f"{path} could not be loaded: load it, or make another engine"
         if distributed.rank() == 0:
             file.lock()
-            self.file = file
+        self.file = file
         distributed.wait()
         try:
             spent = file.spent(state)
@@ -525,7 +526,7 @@ class TrainingRun:
 
     def _write_down(self) -> None:
         """Returns when the file says what was spent, where there is one."""
-        if self.file is not None:
+        if self.file is not None and distributed.rank() == 0:
             self.file.charge(self._spent())
 
     def _spent(self) -> Spent:
