@@ -155,19 +155,6 @@ def test_only_the_largest_entry_has_to_be_representable() -> None:
 # ------------------------------------------------------------------ several releases
 
 
-@every_case
-def test_n_steps_are_n_times_one_step(case: Case) -> None:
-    law, theta, jacobian = case.make(1.0, -1.0, 2.0), draw(6), draw(6, 3, seed=1)
-    account = FisherAccountant(law)
-    for _ in range(9):
-        account.step(theta, jacobian)
-    for kind in ("spectral", "trace"):
-        one = float(fisher_information_loss(law, theta, jacobian, kind=kind))
-        nine = float(account.fisher_information_loss(kind=kind))
-        assert nine == pytest.approx(3 * one, rel=1e-11, abs=0)
-    assert account.steps == 9
-
-
 @pytest.mark.parametrize("height", [3, 20])
 def test_the_norm_of_the_sum_not_the_sum_of_norms(height: int) -> None:
     """Steps of different laws and sizes, against the SVD of all of them stacked."""

@@ -10,7 +10,6 @@ from mpmath import mp, mpf
 from scipy.special import ndtr
 
 import ringfence as rf
-from ringfence.accounting.per_instance import per_instance_rdp
 from ringfence.accounting.subsampling import SAMPLED_ORDERS, SampledDivergence, checked_integer_orders
 from tests import oracle
 from tests.accounting.fixed_batch import fixed_batch_rdp
@@ -146,21 +145,6 @@ def test_gaussian_agrees_with_dp_accounting() -> None:
     np.testing.assert_allclose(ratio[few], 1, rtol=1e-8)
     assert 1 - 1e-9 < ratio.min() <= ratio.max() < 1.01
     assert bool((rdp.forward <= rdp.backward).all())
-
-
-def test_everything_released_is_per_instance_accounting() -> None:
-    law, theta = LAWS["rectified"][0], torch.tensor([0.2, -1.0, 2.0], dtype=torch.float64)
-    plain = per_instance_rdp(law, theta, 0.3, ORDERS)
-    added, removed = (
-        fixed_batch_rdp(law, theta, 0.3, 1.0, ORDERS, record=record) for record in ("added", "removed")
-    )
-    for result, expected in (
-        (added.forward, plain.forward),
-        (added.backward, plain.backward),
-        (removed.forward, plain.backward),
-        (removed.backward, plain.forward),
-    ):
-        torch.testing.assert_close(result, expected, rtol=1e-10, atol=0)
 
 
 def test_the_smaller_sign_rounds_down() -> None:

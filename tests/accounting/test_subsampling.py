@@ -207,4 +207,3 @@ def test_each_of_the_three_averages_is_the_smallest_somewhere() -> None:
     assert covered(0.8, 0.9, 1.6, 2.4) == pytest.approx(2.0)  # batches that hold it
     assert covered(0.8, 2.1, 1.6, 2.4) == pytest.approx(2.1)  # an added record costs that much
     assert covered(0.5, 0.9, 1.0, 1.1) == pytest.approx(1.1)  # the worse in every batch
-    assert covered(1.0, 0.9, 1.0, 1.1) == pytest.approx(1.1)

@@ -298,13 +298,11 @@ def _costs_of_pairs(every: Iterable[Pairs], orders: Tensor, ceiling: float) -> t
 
 def _worst(part: Pairs, orders: Tensor) -> Tensor:
     """The largest divergence over all moves: (directions, orders, queries)."""
-    log_p, rho = part.log_p.expand_as(part.rho), part.rho
-    both = (log_p, rho), (log_p - rho, -rho)
-    if rho.shape[1] <= _FEW:
-        found = [[pieces.renyi(*one, order).amax(dim=0) for order in orders] for one in both]
+    if part.rho.shape[1] <= _FEW:
+        found = [[pieces.renyi(*one, order).amax(dim=0) for order in orders] for one in part.seen()]
         return torch.stack([torch.stack(own) for own in found])
     largest = []
-    for mass, ratio in both:
+    for mass, ratio in part.seen():
         moments = _log_moments(mass, ratio, orders)
         largest.append(moments.amax(dim=1))
         if part.others is not None:

@@ -284,12 +284,9 @@ class PerInstanceAccountant(Accountant):
         count: int = 1,
     ) -> None:
         """Adds ``count`` releases of theta, with the account's own settings unless others are given."""
-        law = self.mechanism if mechanism is None else mechanism
-        size = self.sensitivity if sensitivity is None else Sensitivity.of(sensitivity)
+        law, size = self._settings(mechanism, sensitivity)
         theta = checks.tensor("theta", theta)  # NaN is an error in the sums, which saves a read of theta
-        ceiling = ceilings(law, theta, size)
-        sums = self._tables.sums(law, theta, size)
-        self._add(sums, *ceiling, count, pure_losses(law, theta, size))
+        self._add(law, size, theta, self._tables.sums(law, theta, size), count)
 
     def step_worst_case(
         self,
@@ -303,14 +300,19 @@ class PerInstanceAccountant(Accountant):
 
         Of ``theta`` only the shape counts. No release of a theta of this shape is charged more.
         """
-        law = self.mechanism if mechanism is None else mechanism
-        size = self.sensitivity if sensitivity is None else Sensitivity.of(sensitivity)
-        theta = checks.tensor("theta", theta)
-        sums = torch.full((2, len(self._orders)), torch.inf)
-        self._add(sums, *ceilings(law, theta, size), count, pure_losses(law, theta, size))
+        unknown = torch.full((2, len(self._orders)), torch.inf)
+        self._add(*self._settings(mechanism, sensitivity), checks.tensor("theta", theta), unknown, count)
 
-    def _add(self, sums: Tensor, gaussian: float, bounded: float, count: int, pure: Dominating) -> None:
+    def _settings(
+        self, mechanism: Mechanism | None, sensitivity: Real | Sensitivity | None
+    ) -> tuple[Mechanism, Sensitivity]:
+        law = self.mechanism if mechanism is None else checked_mechanism(mechanism)
+        return law, self.sensitivity if sensitivity is None else Sensitivity.of(sensitivity)
+
+    def _add(self, law: Mechanism, size: Sensitivity, theta: Tensor, sums: Tensor, count: int) -> None:
         count = checks.count("count", count, at_least=1)
+        gaussian, bounded = ceilings(law, theta, size)
+        pure = pure_losses(law, theta, size)
         known = pure and (self._dominating or not self.steps)  # one step without leaves nothing for all
         further = tuple((name, size, count * moved) for name, size, moved in pure)
         self._dominating = merged((*self._dominating, *further)) if known else ()
@@ -339,8 +341,7 @@ class PerInstanceAccountant(Accountant):
         Of ``theta``, the whole, only the shape counts. ``summed`` adds numbers up over the processes.
         """
         law, size = self.mechanism, self.sensitivity
-        sums = summed(self._tables.sums(law, part, size))
-        self._add(sums, *ceilings(law, theta, size), 1, pure_losses(law, theta, size))
+        self._add(law, size, theta, summed(self._tables.sums(law, part, size)), 1)
 
     def privacy_loss(self) -> PrivacyLoss:
         """The steps so far as one value, which adds up with that of other accounts."""

@@ -313,7 +313,7 @@ def test_the_loader_may_be_looked_through_without_training() -> None:
 @pytest.mark.parametrize("line", range(14))
 def test_an_interrupted_step_that_is_called_again_adds_no_example_twice(line: int) -> None:
     """Ctrl-C before any line of ``finish``, and then the cell with ``optimizer.step()`` is run again."""
-    run = Run(sampling="poisson", mechanism=rf.Gaussian(1e-7), batch_size=20, micro_batch_size=10)
+    run = Run(sampling="poisson", mechanism=rf.Gaussian(1e-7), batch_size=20, micro_batch_size=16)
     finish, start, left = TrainingRun.finish.__code__, run.weights(), [line]
 
     def interrupting(frame: Any, event: str, _: Any) -> Any:

@@ -3,6 +3,7 @@
 import random
 import shutil
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,11 +83,31 @@ def test_an_engine_whose_file_was_closed_neither_releases_nor_overwrites_what_an
     first.engine.close()
     other = resumed(path).train(5)
     other.engine.close()
-    for use in (lambda: first.train(4), lambda: first.engine.save(path)):
+    saves = [partial(first.engine.save, tmp_path / name) for name in ("run.ckpt", "other.ckpt")]
+    for use in (partial(first.train, 4), *saves):
         with pytest.raises(ValueError, match=r"run\.ckpt was closed: load its run to go on"):
             use()
     first.engine.load(path)
     assert first.engine.account.steps == 5
+
+
+def test_a_model_that_was_half_loaded_has_no_claim(tmp_path: Path) -> None:
+    """Its weights are those of the file, of which the account of the engine knows nothing."""
+    first = Run().train(3)
+    first.engine.save(tmp_path / "run.ckpt")
+    first.engine.close()
+
+    def in_two_groups(parameters: Any) -> torch.optim.Optimizer:
+        weight, *others = parameters
+        return torch.optim.SGD([{"params": [weight]}, {"params": others}], lr=1.0)
+
+    other = Run(optimizer=in_two_groups)
+    with pytest.raises(ValueError, match="different number of parameter groups"):
+        other.engine.load(tmp_path / "run.ckpt")
+    assert torch.equal(other.weights(), first.weights())
+    for call in (partial(other.engine.guarantee, 1e-5), partial(other.engine.save, tmp_path / "mixed.ckpt")):
+        with pytest.raises(ValueError, match=r"run\.ckpt could not be loaded: load it, or make another"):
+            call()
 
 
 @pytest.mark.parametrize("how", [{"seed": 3}, {"seed": None}, SECURE])

@@ -380,7 +380,7 @@ class PrivacyEngine:
     def close(self) -> None:
         """Closes the files of ``save`` and ``load``, so that another engine may have them.
 
-        This one releases nothing more until it loads them.
+        This one releases and saves nothing more until it loads them.
         """
         if self._run is not None:
             self.run.close()

@@ -132,7 +132,8 @@ class TrainingRun:
         self.file: RunFile | None = None  # which the first process writes
         self.most: int | None = None  # how many releases, or epochs, may be charged in all
         self.findings = Findings()
-        self._refused: str | None = None  # the reason why nothing may be released
+        self._refused: str | None = None  # the reason why nothing may be released or saved
+        self._half_loaded = False  # whether the model may be that of a file, and the account is not
         self._charged: int | None = None  # the step that was charged last
         self._sampler: Sampler | None = None  # made with the first theta
         self.begin()
@@ -365,13 +366,12 @@ class TrainingRun:
         if self._refused is not None:
             raise ValueError(self._refused)
         self.findings.settle()
-        finite = distributed.summed((~torch.isfinite(theta).all()).float()) == 0
+        finite = self._finite(step, theta)
         not_finite = (
             f"the sum of clipped gradients of step {step} is not finite and was not released: look at the "
             "inputs, the loss and the learning rate"
         )
-        waits = self.plan.secure or self.plan.batches.is_full  # for theta, all the same
-        self.findings.require(finite.cpu() if waits else finite, not_finite)
+        self._require(finite, not_finite)
         if self.most is not None and self._charged_before(step) >= self.most:
             what = "epochs" if self.plan.batches.is_allocated else "steps"
             raise ValueError(
@@ -393,10 +393,36 @@ class TrainingRun:
         self.findings.require(~released.isnan().any(), not_finite)
         return self.layout.released(torch.where(finite, released, 0.0))
 
+    def _finite(self, step: int, theta: Tensor) -> Tensor:
+        """Returns whether the whole sum is finite, and of one sample.
+
+        After an error or an interrupt that not all processes had at the same place, they may be at different
+        steps or samples, of which an example can be in several shares.
+        """
+        bad = (~torch.isfinite(theta).all()).long()
+        if distributed.world_size() == 1:
+            return bad.logical_not()
+        own = self.noise.at("together", step).word() >> 33  # 31 bits, of which sums are exact
+        bad, all_own = distributed.summed(torch.stack((bad, bad.new_tensor(own))))
+        together: Tensor = all_own == own * distributed.world_size()
+        self._require(
+            together,
+            f"the processes are not all at the same sample of step {step}, which was not released: end "
+            "them all, start them again and load",
+        )
+        return together.logical_and(bad.logical_not())
+
+    def _require(self, good: Tensor, message: str) -> None:
+        """Raises a ValueError unless ``good`` is true, now where the step waits for theta all the same."""
+        waits = self.plan.secure or self.plan.batches.is_full
+        self.findings.require(good.cpu() if waits else good, message)
+
     # ------------------------------------------------------------------ the cost
 
     def guarantee(self, delta: float) -> Guarantee:
         """Returns what training has cost so far, and what may be said about it."""
+        if self._half_loaded:
+            raise ValueError(self._refused)
         self.findings.settle()
         numbers = self.account.steps * self.gradients.size * self.plan.secure
         claim = self.account.privacy_loss().drawn_securely(numbers).guarantee(delta)
@@ -487,6 +513,7 @@ class TrainingRun:
         try:
             spent = file.spent(state)
             account = accountant_from_state_dict(spent["account"])
+            self._half_loaded = True
             self._restore(state["objects"], others)
         except BaseException:
             self.close()
@@ -499,8 +526,9 @@ class TrainingRun:
         self.run_id, self.steps, self.account = state["run"], state["steps"], account
         # what the run took for granted before it was saved still holds, such as a seed that was given
         self.assumptions = tuple(dict.fromkeys((*self.assumptions, *state["assumptions"])))
-        self.most, self._refused = spent["most"], None
+        self.most = spent["most"]
         self.begin()
+        self._half_loaded, self._refused = False, None
         distributed.wait()
 
     def _refuse_other_settings(self, path: Path, state: State, others: dict[str, Any]) -> None:
