@@ -21,9 +21,9 @@ class RunFile:
     tensors; all else is plain data, and no seed. The journal is one line, a SHA-256 and JSON, and is replaced
     as a whole. One process at a time has PATH.journal.lock, and with it the run.
 
-    Guarantee: the journal has spent at least what was released until the process died, whichever checkpoint
-    of the run it lies beside: ``charge`` comes before a release, and returns when the new journal is on disk.
-    Damage, the journal of another run and one that is older than the checkpoint are refused.
+    Guarantee: the account in the journal covers at least what was released until the process died, whichever
+    checkpoint of the run it lies beside: ``charge`` comes before a release, and returns when the new journal
+    is on disk. Damage, the journal of another run and one that is older than the checkpoint are refused.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
