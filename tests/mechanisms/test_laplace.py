@@ -97,6 +97,8 @@ def test_a_table_of_many_cells_is_evaluated_and_not_tabulated() -> None:
     exact = both_directions(law, theta, torch.tensor(1.0).double(), torch.tensor([2.0, 8.0]).double())
     largest = exact.topk(3).values.sum(dim=2).amax(dim=0)
     torch.testing.assert_close(rf.per_instance_rdp(law, theta, size, [2, 8]).worst, largest)
+    every = rf.per_instance_rdp(law, theta, 1.0, [2, 8])
+    torch.testing.assert_close(torch.stack((every.forward, every.backward)), exact.sum(dim=2))
     assert float(rf.per_instance_rdp(law, theta, rf.Sensitivity(norm=1.0), [2]).worst) <= 0.25 * (1 + 1e-9)
 
 

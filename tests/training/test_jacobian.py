@@ -9,7 +9,7 @@ from torch.func import functional_call
 from torch.nn import functional
 
 import ringfence as rf
-from experiments.networks import tanh_cnn, wide_resnet_16_4
+from experiments.networks import small_cnn, wide_resnet_16_4
 from ringfence.training import jacobian as module
 from ringfence.training.jacobian import (
     CastModel,
@@ -49,10 +49,10 @@ def test_products_are_those_of_the_dense_matrix(clip: rf.Clip, model: nn.Module)
         torch.testing.assert_close(back[index], image @ dense, rtol=1e-10, atol=1e-13)
 
 
-@pytest.mark.parametrize("make", [wide_resnet_16_4, tanh_cnn])
+@pytest.mark.parametrize("make", [wide_resnet_16_4, small_cnn])
 def test_whole_networks_have_the_products_of_torch(make: object, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
-    model, x, y = make().double(), draw(2, 3, 8, 8), torch.tensor([1, 7])
+    model, x, y = make(channels=3).double(), draw(2, 3, 8, 8), torch.tensor([1, 7])
     cast = CastModel(model, CROSS_ENTROPY)
     weights, block = torch.ones(cast.size).double(), draw(2, 1, 192, seed=2)
     ours = jacobian_operator(cast, rf.Clamp(0.01), x, y, weights).gram(block)
