@@ -403,14 +403,14 @@ class TrainingRun:
         if distributed.world_size() == 1:
             return bad.logical_not()
         own = self.noise.at("together", step).word() >> 33  # 31 bits, of which sums are exact
-        bad, all_own = distributed.summed(torch.stack((bad, bad.new_tensor(own))))
-        together: Tensor = all_own == own * distributed.world_size()
+        sums = distributed.summed(torch.stack((bad, bad.new_tensor(own))))
+        together = sums[1] == own * distributed.world_size()
         self._require(
             together,
             f"the processes are not all at the same sample of step {step}, which was not released: end "
             "them all, start them again and load",
         )
-        return together.logical_and(bad.logical_not())
+        return together.logical_and(sums[0].logical_not())
 
     def _require(self, good: Tensor, message: str) -> None:
         """Raises a ValueError unless ``good`` is true, now where the step waits for theta all the same."""
