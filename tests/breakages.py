@@ -1805,12 +1805,12 @@ def tested(tree: Path, options: str, tests: Sequence[str], seconds: float | None
         text=True,
         start_new_session=True,
     )
-    with run:
-        try:
-            said, _ = run.communicate(timeout=seconds)
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(run.pid, signal.SIGKILL)
+    try:
+        said, _ = run.communicate(timeout=seconds)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(run.pid, signal.SIGKILL)
+        run.wait()
     return run.returncode, said
 
 
