@@ -1412,9 +1412,6 @@ a run that was closed saved to another file
 -         state, old
 +         self.findings.settle()
 +         state, old
-two files of one run that both go on
-- old.end()
-+ old.close()
 samples of a step released again after a load
 - self.seed if goes_on else fresh
 + self.seed
@@ -1553,29 +1550,31 @@ one noise for engines of one seed
 - .of("engine", repr(sorted(settings.items())))
 + .of("engine")
 
+@ src/ringfence/training/engine/run.py: faults/training
+a run that goes on without the file that it was saved to
+-                 if first and not new.is_taken:
++                 if True:
 @ src/ringfence/training/engine/run_file.py: report/certificate
 another run's journal certified
 - if spent["run"] != state["run"]:
 + if False:
 @ src/ringfence/training/engine/run_file.py: training/engine/run_file
-a relative name that is another file in another folder
-- self.path = path.resolve()
-+ self.path = path
 another run overwritten
 - if self.path.exists():
 + if False:
+a relative name that is another file in another folder
+- self.path = path.resolve()
++ self.path = path
 @ src/ringfence/training/engine/run_file.py: faults/training
+two files of one run that both go on
+- os.replace(old.journal, self.journal)
++ self.charge(spent)
 a journal that is damaged
 - if checksum != _checksum(text):
 + if False:
 a journal that was put back
 - if spent["account"]["steps"] < state["charged"]:
 + if False:
-a new file that goes on beside the old one
--             self.end()
--             raise
-+             self.close()
-+             raise
 
 @ src/ringfence/training/information.py: training/fisher_tracking
 an example that was never measured with an eta of 0

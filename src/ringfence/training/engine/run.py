@@ -491,18 +491,15 @@ class TrainingRun:
             if first:
                 old.save(state)
         else:
-            # of two files that go on, one would forget: an interrupt in between leaves a run that does not
-            self._refused = f"the run was moved to {path}: load one of its files to go on"
+            self.file = new
             try:
                 if first:
-                    new.begin(state, self._spent())
-            except Exception:
-                self._refused = None
-                raise
-            self.file = new  # at every moment one of the two files goes on with all that was spent
+                    new.begin(state, self._spent(), old)
+            finally:
+                if first and not new.is_taken:
+                    self.file = old
             if first and old is not None:
-                old.end()
-            self._refused = None
+                old.close()
         distributed.wait()
 
     def load(self, path: Path, others: dict[str, Any]) -> None:
