@@ -136,7 +136,7 @@ def release_counts(
         released["suppressed"] = [count is None for count in shown["count"]]
         gray = [threshold if count is None else None for count in series[0].heights]
         if any(gray):
-            series.append(Series(f"below {threshold}, not shown", gray, mechanism="any", hatched=True))
+            series.append(Series(f"below {threshold}, not shown", gray, mechanism="any", dashed=True))
         method += f", and noisy counts below {threshold} are not shown"
         exact = _selection(threshold, used)
         reading = "A count that is not shown may be larger than the threshold: the noise decides, too."

@@ -37,7 +37,7 @@ _PRIVATE = (
 _MOVED = {"sensitive": "Release.account.statement", "publishable": "str(Release.statement)"}  # since 0.7
 _MOST_PRINTED = 60  # rows of a table
 _MOST_PANELS = 12
-MOST_BARS = 600  # rows of a table that are drawn: no eye tells more of them apart
+_MOST_BARS = 600  # rows of a table that are drawn: no eye tells more of them apart
 
 
 class Measured(NamedTuple):
@@ -334,7 +334,7 @@ class Series(NamedTuple):
     low: Sequence[float | None] | None = None
     high: Sequence[float | None] | None = None
     mechanism: str = "rectified"  # whose colour they have
-    hatched: bool = False  # stands for what is not shown
+    dashed: bool = False  # frames instead, which stand for what is not shown
     points: bool = False  # instead of bars
 
     def line(self, rows: Sequence[int]) -> Line:
@@ -349,9 +349,9 @@ class Series(NamedTuple):
             else tuple(math.nan if (end := ends[row]) is None else float(end) for row in rows)
             for ends in self[1:4]
         )
-        look = {"mechanism": self.mechanism, "bars": not self.points, "points": self.points}
         x = tuple(map(float, range(len(rows))))
-        return Line(self.name, x, y or (), low, high, hatched=self.hatched, **look)  # type: ignore[arg-type]
+        look = (self.mechanism, self.dashed, self.points, not self.points)
+        return Line(self.name, x, y or (), low, high, *look)
 
 
 @dataclass(frozen=True)
@@ -365,17 +365,6 @@ class Bars:
     y_names: tuple[str, ...] = ()  # what stands at y = 0, 1, ... instead of numbers
     one_scale: bool = True  # in all panels
 
-    @property
-    def readable(self) -> bool:
-        """Whether there are few enough rows for a chart."""
-        return all(len(values) <= MOST_BARS for values in self.rows.values())
-
-    @property
-    def too_many(self) -> str:
-        """The sentence for a table that is not drawn."""
-        many = max(len(values) for values in self.rows.values())
-        return f"There is no chart: it would have {many:,} bars, and more than {MOST_BARS:,} cannot be read."
-
     def chart(self, title: str) -> Chart:
         """One panel, or one for each value of the first column where there are several columns.
 
@@ -384,11 +373,13 @@ class Bars:
         >>> [panel.title for panel in chart.panels], chart.panels[0].x_label, chart.panels[0].x_names
         (['region: north', 'region: south'], 'age', ('young', 'old'))
         """
-        if not self.readable:
-            raise ValueError(self.too_many)
-        names, columns = list(self.rows), self.rows.values()
-        texts = [["missing" if value is None else str(value) for value in values] for values in columns]
-        labels = list(zip(*texts, strict=True)) or [()]
+        names, caption = list(self.rows), self.caption
+        rows = list(zip(*self.rows.values(), strict=True)) or [()]
+        if len(rows) > _MOST_BARS:
+            caption = f"The first {_MOST_BARS} of {len(rows):,} rows. {caption}"
+        labels = [
+            tuple("missing" if value is None else str(value) for value in row) for row in rows[:_MOST_BARS]
+        ]
         groups: dict[tuple[str, ...], list[int]] = {}
         for row, label in enumerate(labels):
             groups.setdefault(label[:1], []).append(row)
@@ -407,7 +398,7 @@ class Bars:
             )
             for first, rows in (groups.items() if apart else [((), range(len(labels)))])
         ]
-        return Chart("chart", title, self.caption, tuple(panels), columns=3)
+        return Chart("chart", title, caption, tuple(panels), columns=3)
 
 
 @dataclass(frozen=True)
@@ -492,34 +483,10 @@ class Release:
         columns = ([self._cell(name, value) for value in values] for name, values in self.table.items())
         return _write_csv(Path(path), [tuple(self.table), *zip(*columns, strict=True)])
 
-    def wide_to_csv(self, path: str | Path) -> Path:
-        """Writes what was released as a cross-table: the first key column down, the second across.
-
-        >>> import numpy as np
-        >>> import ringfence as rf
-        >>> from tempfile import TemporaryDirectory
-        >>> table = rf.release_counts(np.array([[900, 800], [700, 600]]), epsilon=1.0)
-        >>> with TemporaryDirectory() as folder:
-        ...     table.wide_to_csv(Path(folder) / "wide.csv").read_text().split()[0]
-        'dimension'
-        """
-        if len(self.keys) != 2:
-            raise ValueError(f"a cross-table must have 2 key columns, got {', '.join(self.keys) or 'none'}")
-        down, across = self.keys.values()
-        numbers = {
-            (a, b): _plain(value)
-            for a, b, value in zip(down, across, next(iter(self.released.values())), strict=True)
-        }
-        wide = list(dict.fromkeys(across))
-        rows = [(_plain(a), *(numbers.get((a, b), "") for b in wide)) for a in dict.fromkeys(down)]
-        return _write_csv(Path(path), [(next(iter(self.keys)), *map(_plain, wide)), *rows])
-
     def save(self, folder: str | Path, private: str | Path | None = None) -> list[Path]:
         """Writes table.csv, statement.txt, chart.png and report.html, which may be published: a new folder.
 
-        A table with two key columns is written as a cross-table too, table_wide.csv. Of a table with too many
-        rows for a chart there is none. ``private`` is another new folder, for account.json: what the release
-        cost the people in the data.
+        ``private`` is another new folder, for account.json: what the release cost the people in the data.
 
         Guarantee: nothing in ``folder`` depends on the private data other than through the release. Only its
         owner may read account.json, which says that it is private.
@@ -533,9 +500,8 @@ class Release:
             beside = folders.enter_context(new_folder(folder))
             files = [
                 self.to_csv(beside / "table.csv"),
-                *([self.wide_to_csv(beside / "table_wide.csv")] if len(self.keys) == 2 else []),
                 _write(beside / "statement.txt", f"{self.statement}\n"),
-                *(save_chart(self.chart(), beside, kinds=("png",)) if self.bars.readable else []),
+                *save_chart(self.chart(), beside, kinds=("png",)),
                 write_report(self._report(), beside / "report.html"),
             ]
             paths = [folder / file.name for file in files]
@@ -555,12 +521,7 @@ class Release:
             title=self.title,
             summary=(said.public,),
             sections=(
-                Section(
-                    "What was released",
-                    text=() if self.bars.readable else (self.bars.too_many,),
-                    charts=(self.chart(),) if self.bars.readable else (),
-                    tables=(table,),
-                ),
+                Section("What was released", charts=(self.chart(),), tables=(table,)),
                 Section("What this promises", text=said.promises),
                 Section("What this does not promise", text=said.leaves_out),
             ),

@@ -30,8 +30,7 @@ class Line:
     mechanism: str | None = None
     dashed: bool = False
     points: bool = False  # draw markers, without a line between them
-    bars: bool = False  # draw bars from 0; low and high are then the ends of whiskers
-    hatched: bool = False  # draw bars as hatched frames: what is not shown
+    bars: bool = False  # draw bars from 0; low and high are then the ends of whiskers, dashed ones frames
     in_legend: bool = True
 
     def __post_init__(self) -> None:
@@ -90,6 +89,16 @@ class Chart:
     panels: tuple[Panel, ...]
     columns: int = 4
     details: str = ""
+
+    @property
+    def described(self) -> str:
+        """The drawing in words, for those who do not see it."""
+        panels = [
+            f"{panel.title or self.title}: {panel.y_label} by {panel.x_label}, of "
+            f"{', '.join(dict.fromkeys(line.name for line in panel.lines))}."
+            for panel in self.panels
+        ]
+        return " ".join(panels)
 
 
 def looks(chart: Chart) -> dict[str, Look]:

@@ -3,19 +3,17 @@
 Everything that is in a report is on its page: what must not be published is left out by the author.
 """
 
-import math
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from platform import platform, python_version
 
 from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, replacing
-from ringfence.report.chart import Chart, Line
-from ringfence.report.drawing import page_drawing
+from ringfence.report.chart import Chart
+from ringfence.report.drawing import svg_address
 
 Pairs = tuple[tuple[str, str], ...]
 _PACKAGES = ("ringfence", "torch", "numpy", "dp-accounting", "scikit-learn", "matplotlib")
-_MOST_ROWS = 150  # of a table beside a chart
 
 
 @dataclass(frozen=True)
@@ -119,51 +117,11 @@ def page(report: Report) -> str:
     )
     html: str = templates.get_template("page.html").render(
         report=report,
-        # unescaped, since they are our own: the style, and what page_drawing has escaped
-        style=Markup(loader.get_source(templates, "page.css")[0]),
-        svg=Markup,
-        page_drawing=page_drawing,
-        data_tables=data_tables,
+        style=Markup(loader.get_source(templates, "page.css")[0]),  # unescaped, since it is our own
+        svg_address=svg_address,
         right=_right,
     )
     return html
-
-
-def data_tables(chart: Chart) -> list[Table]:
-    """The numbers of a chart: per panel, one table for all lines with the same x.
-
-    Of a curve with very many points, every second or third is in the table, which says so.
-
-    >>> from ringfence.report.chart import Panel
-    >>> lines = (Line("a", (1.0,), (2.0,)), Line("b", (1.0,), (float("nan"),)))
-    >>> data_tables(Chart("", "", "", (Panel("one", "x", "y", lines),)))[0].rows
-    (('1', '2', ''),)
-    """
-    tables = []
-    for panel in chart.panels:
-        together: dict[tuple[float, ...], list[Line]] = {}
-        for line in panel.lines:
-            if line.x:
-                together.setdefault(line.x, []).append(line)
-        for x, lines in together.items():
-            columns = [(panel.x_label, x)]
-            for line in lines:
-                columns.append((line.name, line.y))
-                if line.low is not None and line.high is not None:
-                    columns += [(f"{line.name}, low", line.low), (f"{line.name}, high", line.high)]
-            texts = [list(map(_number, values)) for _, values in columns]
-            if panel.x_names:
-                texts[0] = [panel.x_names[int(place)] for place in x]
-            every = math.ceil(len(x) / _MOST_ROWS)
-            rows = tuple(zip(*texts, strict=True))[::every]
-            names = tuple(name for name, _ in columns)
-            part = f", one point in {every}" if every > 1 else ""
-            tables.append(Table(f"{panel.title or chart.title}: {panel.y_label}{part}", names, rows))
-    return tables
-
-
-def _number(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:.6g}"
 
 
 def _right(table: Table) -> list[bool]:
