@@ -10,10 +10,10 @@ from typing import Any
 
 from pandas import DataFrame
 
+from experiments.assembly.ballots import assembly_ballots
 from experiments.drawing import Drawn, curve
 from experiments.progress import track
 from ringfence.accounting.decision_publication import publishable_decision_epsilon
-from ringfence.data.assembly.assembly import assembly_ballots
 from ringfence.mechanisms.sign import StochasticSign
 from ringfence.numerics.rounding import rounded_up
 from ringfence.releases.ballots import decision_account

@@ -534,20 +534,6 @@ def checked_at_most(at_most: int, person: Any | None, cells: int, *, aggregated:
     return min(at_most, cells)
 
 
-def refuse_weights(weights: object) -> None:
-    """Refuses the weights of a survey, which no job takes.
-
-    >>> refuse_weights(None)
-    """
-    if weights is not None:
-        raise ValueError(
-            f"weights must be left out, got {weights if isinstance(weights, str) else type(weights)}: a "
-            "person of weight w moves a count by w, so that the noise depends on the largest weight that "
-            "anybody may have, which must be public. Weighted counts are sums: release_sums(of=the weight, "
-            "lower=0, upper=that limit)"
-        )
-
-
 def one_of(rows: Rows, column: "ir.Value", wanted: "ir.Value") -> list[Any]:
     """The value of a column in one of the rows where ``wanted`` is true, if there are any."""
     found = rows.ask(rows.table.filter(wanted).select(value=column).limit(1))

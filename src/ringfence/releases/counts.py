@@ -29,7 +29,6 @@ from ringfence.releases.cells import (
     counts_in,
     open_cells,
     people_in,
-    refuse_weights,
 )
 from ringfence.releases.reader import LARGEST_COUNT, Columns, as_numpy, is_array
 from ringfence.releases.release import Bars, Measured, Release, ReleaseAccount, Series, Source
@@ -54,7 +53,6 @@ def release_counts(
     counts: str | int | None = None,
     margins: bool = False,
     coverage: float = 0.95,
-    weights: None = None,
     seed: int | Noise | None = None,
     ledger: Ledger | None = None,
     what: str | None = None,
@@ -78,7 +76,7 @@ def release_counts(
     epsilon, delta and ``at_most``, and Gaussian with ``sigma``, or with a ``ledger`` at a delta, whose budget
     counts Gaussians. Released are whole numbers. Every call is a release of its own, to be paid for;
     ``ledger`` is charged for it beforehand, in an entry called ``what``. ``seed`` is for tests: everybody who
-    knows it knows the counts. ``weights`` are refused, with the reason.
+    knows it knows the counts. Weighted counts are sums of weights (``release_sums``).
 
     Counts come with intervals that allow for the noise. With ``margins`` all noisy counts are then changed to
     the nearest whole numbers from 0 on that have the same sum, and totals are added that agree with them:
@@ -103,7 +101,6 @@ def release_counts(
     ('west', 'yes', '<20', 'yes')
     """
     checks.flag("margins", margins)
-    refuse_weights(weights)
     coverage = checks.probability("coverage", coverage)
     budget = Budget.checked(epsilon, delta, sigma, seed, ledger, what, noise)
     threshold = suppress_below

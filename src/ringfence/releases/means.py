@@ -34,7 +34,7 @@ from ringfence.releases.budget import (
     laplace_deviations,
     laplace_scale,
 )
-from ringfence.releases.cells import UNITS, Clamped, Domain, Missing, open_cells, refuse_weights, sums_in
+from ringfence.releases.cells import UNITS, Clamped, Domain, Missing, open_cells, sums_in
 from ringfence.releases.reader import Columns
 from ringfence.releases.release import Bars, Measured, Release, ReleaseAccount, Source, interval_bars
 
@@ -63,7 +63,6 @@ def release_means(
     person: str | int | None = None,
     at_most: int = 1,
     coverage: float = 0.95,
-    weights: None = None,
     seed: int | Noise | None = None,
     ledger: Ledger | None = None,
     what: str | None = None,
@@ -85,7 +84,7 @@ def release_means(
     large that an empty group is shown with a chance of about 3e-5.
 
     The interval (Fieller 1954) is about the mean of the clamped values of the people who counted. ``ledger``
-    is charged beforehand, in an entry called ``what``. ``weights`` are refused.
+    is charged beforehand, in an entry called ``what``.
 
     Guarantee: (epsilon, delta)-differential privacy for every dataset and any one person added or removed,
     under the conditions of ``release_counts``. One person moves ``at_most`` sizes by 1 and as many sums of
@@ -102,7 +101,6 @@ def release_means(
     >>> bool((means.values["mean"] - [30_000, 50_000]).abs().max() < 3_000)
     True
     """
-    refuse_weights(weights)
     budget = Budget.checked(epsilon, delta, sigma, seed, ledger, what, noise)
     columns = clamped_columns(of, lower, upper, centred=True)
     threshold = None if suppress_below is None else checks.count("suppress_below", suppress_below, at_least=0)
@@ -175,7 +173,6 @@ def release_sums(
     person: str | int | None = None,
     at_most: int = 1,
     coverage: float = 0.95,
-    weights: None = None,
     seed: int | Noise | None = None,
     ledger: Ledger | None = None,
     what: str | None = None,
@@ -199,7 +196,6 @@ def release_sums(
     >>> bool((sums.values["sum"] - [20_000, 60_000]).abs().max() < 1_000)
     True
     """
-    refuse_weights(weights)
     budget = Budget.checked(epsilon, delta, sigma, seed, ledger, what, noise)
     columns = clamped_columns(of, lower, upper, centred=False)
     coverage = checks.probability("coverage", coverage)

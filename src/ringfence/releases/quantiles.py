@@ -21,7 +21,7 @@ from ringfence.mechanisms.winner import GumbelWinner
 from ringfence.noise import Noise
 from ringfence.releases.ballots import Poll, gumbel_law
 from ringfence.releases.budget import Budget
-from ringfence.releases.cells import Domain, Missing, open_cells, ranks_in, refuse_weights
+from ringfence.releases.cells import Domain, Missing, open_cells, ranks_in
 from ringfence.releases.release import Measured, Release, ReleaseAccount, interval_bars
 
 _GRID = 1 << 20  # ranks are counted in units of 1 / _GRID people, so that utilities are exact
@@ -46,7 +46,6 @@ def release_quantiles(
     person: str | int | None = None,
     at_most: int = 1,
     coverage: float | None = 0.95,
-    weights: None = None,
     seed: int | Noise | None = None,
     ledger: Ledger | None = None,
     what: str | None = None,
@@ -80,7 +79,6 @@ def release_quantiles(
     >>> medians.values["value"].tolist()
     [30000, 52000]
     """
-    refuse_weights(weights)
     budget = Budget.checked(epsilon, delta, None, seed, ledger, what)
     values = checked_candidates(candidates)
     levels = checked_levels(quantiles)

@@ -14,15 +14,7 @@ from ringfence import checks
 from ringfence.accounting.ledger import Ledger
 from ringfence.noise import Noise
 from ringfence.releases.budget import Budget, NoiseKind, TableNoise, count_noise
-from ringfence.releases.cells import (
-    Cells,
-    Domain,
-    Missing,
-    open_cells,
-    people_in,
-    public_cells,
-    refuse_weights,
-)
+from ringfence.releases.cells import Cells, Domain, Missing, open_cells, people_in, public_cells
 from ringfence.releases.means import CLEAR, fieller, none_for_nan
 from ringfence.releases.reader import Columns, Rows
 from ringfence.releases.release import Measured, Release, ReleaseAccount, interval_bars
@@ -48,7 +40,6 @@ def release_shares(
     person: str | int | None = None,
     at_most: int = 1,
     coverage: float = 0.95,
-    weights: None = None,
     seed: int | Noise | None = None,
     ledger: Ledger | None = None,
     what: str | None = None,
@@ -81,7 +72,6 @@ def release_shares(
     >>> bool((shares.values["share"] - [1 / 4, 3 / 4, 1 / 3, 2 / 3]).abs().max() < 0.03)
     True
     """
-    refuse_weights(weights)
     budget = Budget.checked(epsilon, delta, sigma, seed, ledger, what, noise)
     threshold = None if suppress_below is None else checks.count("suppress_below", suppress_below, at_least=1)
     coverage = checks.probability("coverage", coverage)
