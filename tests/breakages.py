@@ -1099,8 +1099,8 @@ several sums for the price of one
 
 @ src/ringfence/releases/counts.py: releases/shares_sums_quantiles
 intervals of counts that are too short
-- "low": [count - far for count in noisy],
-+ "low": [count - far / 2 for count in noisy],
+- used.error, total - far, total
++ used.error, total - far / 2, total
 
 @ src/ringfence/releases/quantiles.py: releases/shares_sums_quantiles
 noise of ranks for half of what one person moves

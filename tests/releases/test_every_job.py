@@ -148,16 +148,11 @@ def test_two_releases_with_one_source_of_noise_share_none_of_it(job: Job, data: 
     assert (abs(other - 50 - 2 * (first - 50)) > 2 if data.ndim == 1 else other != first).any()
 
 
-def test_the_smallest_proof_is_the_per_instance_number_and_old_names_say_so() -> None:
+def test_the_smallest_proof_is_the_per_instance_number() -> None:
     account = rf.release_counts(np.array([3, 80]), sigma=4.0, suppress_below=30).account
     assert account.per_instance.proof == "the worst cell, exactly"
     assert account.per_instance.epsilon < account.per_instance.renyi_epsilon
     assert "for the one release it is about" in account.per_instance.statement
-    for old, new in (("epsilon_tight", "per_instance.epsilon"), ("sentence", "statement")):
-        with pytest.raises(AttributeError, match=f"is now ReleaseAccount.{new}$"):
-            getattr(account, old)
-    with pytest.raises(AttributeError, match="no attribute 'epsilons'"):
-        account.epsilons  # noqa: B018
     with pytest.raises(FloatingPointError, match=r"more than epsilon=0\.5"):
         Budget.checked(0.5, 1e-6).charge(account, "a table")
 

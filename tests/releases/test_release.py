@@ -133,7 +133,7 @@ def stated(
         released="counts",
         data="data",
         rows_are=rows_are,
-        unit="query",
+        units="queries",
         at_most=at_most,
         method="noise was added",
         public="Queries",
@@ -156,7 +156,7 @@ def test_who_is_protected_against_what() -> None:
         assert word in said
         assert float(said.split("at most ")[1].split()[0]) >= 100 * own.guarantee.true_positive_rate(1e-3)
     assert "protected less" in stated(account, sigma=4.0).promises[1]
-    for at_most, once in ((1, "in at most 1 query"), (2, "in at most 2 queries"), (None, "in every query")):
+    for at_most, once in ((2, "in at most 2 of the queries"), (None, "once in each of the queries")):
         assert once in stated(account, "aggregated", at_most, sigma=4.0).promises[1]
     assert "Fixed seed: for testing" in stated(account, sigma=4.0, seed=0).public
     assert "seed" not in str(stated(account, sigma=4.0))

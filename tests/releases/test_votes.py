@@ -158,7 +158,7 @@ def test_the_sentence_to_print() -> None:
         "before each majority was read off, and a question decided by at least 14 counted votes is answered "
         "wrong with a chance of at most 1 %."
     )
-    assert "in at most 2 questions, once in each" in votes.statement.promises[1]
+    assert "in at most 2 of the questions, at most once in each" in votes.statement.promises[1]
     lead = votes_ahead(rf.StochasticSign(5.82), 2)
     assert chance(-lead / 5.82) <= 0.01 < chance(-(lead - 1) / 5.82)
 

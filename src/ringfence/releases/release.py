@@ -9,9 +9,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from ringfence import checks
 from ringfence.accounting.guarantee import REPLACED, Guarantee, PerInstance
 from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, OWNER_ALONE, new_folder, replacing
@@ -25,16 +24,10 @@ from ringfence.report.chart import Chart, Line, Panel
 # votes of a teacher who learned from several persons.
 RowsAre = Literal["rows", "persons", "aggregated", "teachers"]
 
-_RENAMED = {  # since 0.7
-    "epsilon_tight": "per_instance.epsilon",
-    "proof": "per_instance.proof",
-    "sentence": "statement",
-}
 _PRIVATE = (
     "private: these numbers are computed from the data. Do not publish this file. Only "
     "epsilon, mu, advantage and the true positive rates hold for every dataset."
 )
-_MOVED = {"sensitive": "Release.account.statement", "publishable": "str(Release.statement)"}  # since 0.7
 _MOST_PRINTED = 60  # rows of a table
 _MOST_PANELS = 12
 _MOST_BARS = 600  # rows of a table that are drawn: no eye tells more of them apart
@@ -75,11 +68,6 @@ class ReleaseAccount:
     delta: float
     measure: Callable[[], Measured] = field(repr=False)
     adaptive: bool = False  # whether what was asked may depend on earlier answers
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            raise checks.missing_attribute("ReleaseAccount", name, _RENAMED)
 
     @cached_property
     def promise(self) -> Guarantee:
@@ -195,19 +183,10 @@ class Statement:
     promises: tuple[str, ...]
     leaves_out: tuple[str, ...]
 
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            raise checks.missing_attribute("Statement", name, _MOVED, moved=True)
-
     def __str__(self) -> str:
-        parts = [self.public]
-        for heading, sentences in (
-            ("What this promises", self.promises),
-            ("What this does not promise", self.leaves_out),
-        ):
-            parts.append("\n".join((heading, *(f"- {sentence}" for sentence in sentences))))
-        return "\n\n".join(parts)
+        parts = ("What this promises", self.promises), ("What this does not promise", self.leaves_out)
+        lists = ("\n- ".join((heading, *sentences)) for heading, sentences in parts)
+        return "\n\n".join((self.public, *lists))
 
 
 def build_statement(
@@ -219,7 +198,7 @@ def build_statement(
     at_most: int | None,
     method: str,
     public: str,
-    unit: str = "group",
+    units: str = "groups",
     data: str = "data",
     promises: Sequence[str] = (),
     leaves_out: Sequence[str] = (),
@@ -227,22 +206,16 @@ def build_statement(
     """The statement of a job, from the sentences of every job and those that it adds.
 
     ``released`` and ``data`` name what comes out and what went in. One person counts in ``at_most`` of the
-    ``unit`` (None: in all of them), once in each. ``method`` says what was done, and ``public`` names what
+    ``units`` (None: in all of them), once in each. ``method`` says what was done, and ``public`` names what
     must not have been chosen by looking at the data. Privacy numbers are rounded up.
     """
     shown = account.epsilon if budget.epsilon is None else budget.epsilon
     person = "person (each row is taken as one person)" if rows_are == "rows" else "person"
     testing = " Fixed seed: for testing, not a private release." if budget.noise.seeded else ""
-    once, own = f"at most once in every {unit}", ""
-    if at_most == 1:
-        once, own = f"in at most 1 {unit}", ": which one depends on that person alone"
-    elif at_most is not None:
-        noun, *rest = unit.split(" ", 1)
-        several = " ".join((f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s", *rest))
-        once, own = (
-            f"in at most {at_most} {several}, once in each",
-            ": which ones depends on that person alone",
-        )
+    once, own = f"at most once in each of the {units}", ""
+    if at_most is not None:
+        once = f"in at most {at_most:,} of the {units}, at most once in each"
+        own = ": in which of them depends on that person alone"
     bounded = {
         "rows": f"Each row is taken as one person, who counts {once}: a person with several rows is "
         "protected less.",
@@ -341,17 +314,18 @@ class Series(NamedTuple):
         """The bars of some rows, at the places 0, 1, ...
 
         >>> Series("count", [5, None, 7]).line([0, 1]).y
-        (5.0, nan)
+        (5, nan)
         """
-        y, low, high = (
-            None
-            if ends is None
-            else tuple(math.nan if (end := ends[row]) is None else float(end) for row in rows)
-            for ends in self[1:4]
+
+        def drawn(ends: Sequence[float | None]) -> tuple[float, ...]:
+            return tuple(math.nan if (end := ends[row]) is None else end for row in rows)
+
+        whiskers = (
+            None if self.low is None else drawn(self.low),
+            None if self.high is None else drawn(self.high),
         )
-        x = tuple(map(float, range(len(rows))))
         look = (self.mechanism, self.dashed, self.points, not self.points)
-        return Line(self.name, x, y or (), low, high, *look)
+        return Line(self.name, tuple(range(len(rows))), drawn(self.heights), *whiskers, *look)
 
 
 @dataclass(frozen=True)
@@ -532,16 +506,12 @@ class Release:
     def _cell(self, name: str, value: Any) -> str:
         """A value for programs; a decision that was not made is a result, and said in words."""
         unmade = value is None and name in self.released and "suppressed" not in self.released
-        return self.hidden if unmade else _plain(value)
+        return self.hidden if unmade else _written(value)
 
     def _text(self, name: str, value: Any) -> str:
         if value is None:
             return "missing" if name in self.keys else self.hidden
-        if isinstance(value, bool):
-            return "yes" if value else "no"
-        if name in self.released and isinstance(value, int | float):
-            return f"{value:,.6g}" if abs(value) < 1e6 and isinstance(value, float) else f"{value:,.0f}"
-        return _plain(value)
+        return _written(value, "," if name in self.released else "")
 
     def __str__(self) -> str:
         every = self.rows()
@@ -581,15 +551,15 @@ def _no_formula(text: str) -> str:
     return re.sub(r"^(?=[=+\-@\t])(?![+-][\d.]+(e[+-]\d+)?$)", "'", text)
 
 
-def _plain(value: Any) -> str:
-    """A value as text for programs: no separators, and empty where there is none."""
+def _written(value: Any, separator: str = "") -> str:
+    """A value as text, empty where there is none; the separator of thousands is for people."""
     if value is None:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float) and math.isfinite(value):
-        return f"{value:.6g}" if abs(value) < 1e6 else f"{value:.0f}"
-    return str(value)
+        return f"{value:{separator}.6g}" if abs(value) < 1e6 else f"{value:{separator}.0f}"
+    return f"{value:{separator}}" if isinstance(value, int) else str(value)
 
 
 def _write_csv(path: Path, rows: Iterable[Sequence[str]]) -> Path:

@@ -121,7 +121,7 @@ def release_shares(
             ("questions", f"{len(names):,}"),
             ("cells of one person", f"at most {most} of each question"),
         ),
-        unit="answer to every question" if most == 1 else "cell of every question",
+        units="cells of every question",
         method=f"{used.name} noise with a standard deviation of {used.deviation:.3g} was added to the "
         f"number of people who gave each answer, and questions with a noisy number of answers below "
         f"{least} are not shown; the intervals allow for the noise, with a coverage of {coverage:.3g}",

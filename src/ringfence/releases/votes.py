@@ -136,7 +136,7 @@ def release_votes(
             ("questions", f"{len(votes.queries):,}"),
             *poll.settings,
         ),
-        unit="question",
+        units="questions",
         data="ballots",
         hidden="",
         method=f"{kind} noise with a standard deviation of {noisy:.3g} votes was added before each "

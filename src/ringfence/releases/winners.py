@@ -206,7 +206,7 @@ def announce(
             (words.candidates, f"{len(votes.choices):,}"),
             *poll.settings,
         ),
-        unit="query",
+        units="queries",
         data="votes",
         hidden="no answer",
         method=f"{law.noise} noise with a standard deviation of {law.deviation:.3g} was added to every "
