@@ -317,15 +317,14 @@ class Series(NamedTuple):
         (5, nan)
         """
 
-        def drawn(ends: Sequence[float | None]) -> tuple[float, ...]:
+        def drawn(ends: Sequence[float | None] | None) -> tuple[float, ...] | None:
+            if ends is None:
+                return None
             return tuple(math.nan if (end := ends[row]) is None else end for row in rows)
 
-        whiskers = (
-            None if self.low is None else drawn(self.low),
-            None if self.high is None else drawn(self.high),
-        )
         look = (self.mechanism, self.dashed, self.points, not self.points)
-        return Line(self.name, tuple(range(len(rows))), drawn(self.heights), *whiskers, *look)
+        low, high = drawn(self.low), drawn(self.high)
+        return Line(self.name, tuple(range(len(rows))), drawn(self.heights) or (), low, high, *look)
 
 
 @dataclass(frozen=True)
