@@ -1203,7 +1203,7 @@ counts below the threshold shown as the threshold
 - (threshold - 1.0, math.inf)
 + (threshold, math.inf)
 
-@ src/ringfence/releases/votes.py: releases/every_job
+@ src/ringfence/releases/decisions.py: releases/every_job
 zeros of a survey are taken for no answer without a word
 - codes[0.0] = UNCLEAR
 + codes[0.0] = -1

@@ -13,8 +13,8 @@ from ringfence.auditing.bounds import epsilon_lower_bound
 from ringfence.mechanisms import pieces
 from ringfence.mechanisms.decision import Decision
 from ringfence.mechanisms.winner import ConfidentWinner, GumbelWinner, NoisyWinner
+from ringfence.releases.decisions import release_winners
 from ringfence.releases.pate import Pate
-from ringfence.releases.winners import release_winners
 from tests.audit.result import AuditResult
 
 _DELTAS = (1e-5, 1e-3, 1e-2, 0.1)

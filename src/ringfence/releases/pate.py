@@ -28,16 +28,16 @@ from ringfence.releases.ballots import (
     read_counts,
 )
 from ringfence.releases.budget import Budget
+from ringfence.releases.decisions import Words, announce, winner_law
 from ringfence.releases.reader import Columns, Table, as_numpy, is_array, public_values, read_table
 from ringfence.releases.release import Release, ReleaseAccount, Statement
-from ringfence.releases.winners import Words, announce, winner_law
 
 _ONE_TEACHER = (
     "The records of one person are in the part of one teacher alone, and which part that is does not depend "
     "on other people."
 )
 _LABELS = Words(
-    *("label", "labels", "class", "classes"),
+    *("label", "labels", "class", "classes", "query", "queries"),
     (
         "By how many votes a class won is not released.",
         "The teachers and their votes are not protected: publish labels, or a student that learned from "

@@ -308,7 +308,6 @@ class Series(NamedTuple):
     high: Sequence[float | None] | None = None
     mechanism: str = "rectified"  # whose colour they have
     dashed: bool = False  # frames instead, which stand for what is not shown
-    points: bool = False  # instead of bars
 
     def line(self, rows: Sequence[int]) -> Line:
         """The bars of some rows, at the places 0, 1, ...
@@ -322,9 +321,9 @@ class Series(NamedTuple):
                 return None
             return tuple(math.nan if (end := ends[row]) is None else end for row in rows)
 
-        look = (self.mechanism, self.dashed, self.points, not self.points)
         low, high = drawn(self.low), drawn(self.high)
-        return Line(self.name, tuple(range(len(rows))), drawn(self.heights) or (), low, high, *look)
+        heights, look = drawn(self.heights) or (), (self.mechanism, self.dashed)
+        return Line(self.name, tuple(range(len(rows))), heights, low, high, *look, bars=True)
 
 
 @dataclass(frozen=True)
@@ -335,7 +334,6 @@ class Bars:
     y_label: str
     series: Sequence[Series]
     rows: Columns
-    y_names: tuple[str, ...] = ()  # what stands at y = 0, 1, ... instead of numbers
     one_scale: bool = True  # in all panels
 
     def chart(self, title: str) -> Chart:
@@ -364,8 +362,7 @@ class Bars:
                 x_label=", ".join(names[apart:]),
                 y_label=self.y_label,
                 lines=tuple(own.line(rows) for own in self.series),
-                y_from_zero=not self.y_names,
-                y_names=self.y_names,
+                y_from_zero=True,
                 y_also=tuple(ends) if self.one_scale else (),
                 x_names=tuple(", ".join(labels[row][apart:]) for row in rows),
             )

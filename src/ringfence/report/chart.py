@@ -69,7 +69,6 @@ class Panel:
     shaded: tuple[float, float] | None = None  # the stretch of the x axis to shade gray
     shaded_name: str = ""
     x_names: tuple[str, ...] = ()  # what stands at x = 0, 1, ... instead of numbers
-    y_names: tuple[str, ...] = ()  # and at y = 0, 1, ...
 
 
 @dataclass(frozen=True)

@@ -254,9 +254,6 @@ def _axes(place: "Axes", panel: Panel) -> None:
         place.tick_params(axis="x", labelsize=8)
         for label in place.get_xticklabels() if len("  ".join(names)) > _SHORT else ():
             label.set(rotation=40, ha="right", rotation_mode="anchor")
-    if panel.y_names:
-        place.set_yticks(range(len(panel.y_names)), [_plain(name) for name in panel.y_names])
-        place.set_ylim(-0.5, len(panel.y_names) - 0.5)
 
 
 def _log_axis(axis: "Axis", low: float, high: float) -> None:
