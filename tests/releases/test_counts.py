@@ -57,7 +57,7 @@ def test_the_sentence_to_print_says_what_was_done_and_nothing_private() -> None:
     assert table.statement.public == (
         "These counts are protected by differential privacy (epsilon 1, delta 1e-06) for each person (each "
         "row is taken as one person): Laplace noise with a standard deviation of 1.36 was added to every "
-        "count, and noisy counts below 40 are not shown."
+        "count, and noisy counts below 40 are not shown; the intervals have a coverage of 0.95."
     )
     assert str(table.statement).startswith(table.statement.public)
     assert "below the threshold" not in str(table.statement)
@@ -99,11 +99,11 @@ def test_the_statement_says_what_suppression_does_to_the_counts_that_are_shown()
     assert len(seen) / 20_000 == pytest.approx(chance, rel=0.1)
     assert float(np.mean(seen)) - 15 == pytest.approx(above, rel=0.03)
     said = str(table.statement)
-    assert "whatever the data" not in said
+    assert "on whole numbers, whatever the data" not in said
     assert "a true 20 is shown with a chance of 55 %, then 3.1 too large" in said
     assert "a true 11 is shown with a chance of 2.2 %, then 10 too large on average" in said
-    assert "whatever the data" in rf.release_counts(np.ones(2), sigma=4.24).statement.promises[-2]
-    least = rf.release_counts(np.ones(2), sigma=4.24, suppress_below=3).statement.promises[-2]
+    assert "whatever the data" in rf.release_counts(np.ones(2), sigma=4.24).statement.promises[-1]
+    least = rf.release_counts(np.ones(2), sigma=4.24, suppress_below=3).statement.promises[-1]
     assert "a true 0 is shown with" in least
     rf.release_counts(np.ones(2), sigma=1.0, suppress_below=2**40)  # a chance too small for a number
 

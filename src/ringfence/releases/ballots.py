@@ -469,14 +469,12 @@ def room_to_publish(multiplier: float, binary: bool) -> float:
     >>> round(4.0**2 * 2 * (every + publishing_cost(every, binary=True)), 9), round(more / 4.0, 3)
     (1.0, 1.024)
     """
-    whole = 0.5 / multiplier**2
-    low, high = 0.0, whole
-    for _ in range(100):
-        middle = 0.5 * (low + high)
-        low, high = (
-            (middle, high) if middle + publishing_cost(middle, binary=binary) < whole else (low, middle)
-        )
-    return math.sqrt(0.5 / low) * (1 + 1e-12)
+
+    def cost(sigma: float) -> float:
+        every = 0.5 / sigma**2
+        return every + publishing_cost(every, binary=binary)
+
+    return smallest_sigma(cost, 0.5 / multiplier**2, start=multiplier, tolerance=1e-12) * (1 + 1e-12)
 
 
 def gumbel_law(poll: Poll, queries: int, deviation: float) -> GumbelWinner:

@@ -180,15 +180,9 @@ def release_counts(
         method=method,
         public="Cells (every combination of the declared values, also where nobody is in it), noise and "
         "threshold",
-        promises=(
-            f"Standard errors are those of the noise on whole numbers{exact}",
-            "The chance over the noise that a count is shown with an interval that misses the true one "
-            f"is at most {1 - coverage:.2g}.",
-        ),
-        leaves_out=(
-            "Sampling, non-response and errors in the data are not part of the standard errors.",
-            reading,
-        ),
+        coverage=coverage,
+        promises=(f"Standard errors are those of the noise on whole numbers{exact}",),
+        leaves_out=(reading,),
     )
 
 

@@ -36,7 +36,15 @@ from ringfence.releases.budget import (
 )
 from ringfence.releases.cells import UNITS, Clamped, Domain, Missing, open_cells, sums_in
 from ringfence.releases.reader import Columns
-from ringfence.releases.release import Bars, Measured, Release, ReleaseAccount, Source, interval_bars
+from ringfence.releases.release import (
+    Bars,
+    Measured,
+    Release,
+    ReleaseAccount,
+    Source,
+    interval_bars,
+    several_rows,
+)
 
 _COLUMNS = ("low", "high", "people", "suppressed", "standard_error", "column")
 # Without a threshold, an empty group is shown with at most the chance of 4 deviations of Gaussian noise.
@@ -143,15 +151,10 @@ def release_means(
         method=f"{read.clamping}, {used.name} noise "
         f"was added, and groups with a noisy size below {threshold} are not shown (the noise decides: "
         "one person alone is a group that is shown with a chance of at most "
-        f"{math.ceil(1e5 * alone) / 1e3:g} %); the intervals allow for the noise, with a coverage of "
-        f"{coverage:.3g}",
+        f"{math.ceil(1e5 * alone) / 1e3:g} %)",
         public="Groups, limits, noise and threshold",
-        promises=(
-            *read.promises,
-            "The chance over the noise that a group is shown with an interval that misses the mean of "
-            f"its clamped values is at most {1 - coverage:.2g}. Intervals and standard errors are "
-            "computed from what is released and from the noise alone.",
-        ),
+        coverage=coverage,
+        promises=several_rows(read.source),
         leaves_out=(_LEFT_OUT,),
     )
 
@@ -225,13 +228,10 @@ def release_sums(
         ),
         method=f"{read.clamping}, and {used.name} noise with a standard deviation of "
         f"{', '.join(f'{column.half * used.deviation:,.3g} ({column.of})' for column in columns)} was "
-        f"added to every sum; the intervals allow for the noise, with a coverage of {coverage:.3g}",
+        "added to every sum",
         public="Groups, limits and noise",
-        promises=(
-            *read.promises,
-            "An interval misses the sum of the clamped values, each rounded to a millionth of the larger "
-            f"limit, with a chance of at most {1 - coverage:.2g} over the noise, whatever the data.",
-        ),
+        coverage=coverage,
+        promises=several_rows(read.source),
         leaves_out=(
             _LEFT_OUT,
             "How many people are in a group is not released: the sum of an empty group is noise.",
@@ -239,10 +239,7 @@ def release_sums(
     )
 
 
-_LEFT_OUT = (
-    "Values beyond the limits count as the limits. Sampling, non-response and errors in the data are not "
-    "part of the intervals."
-)
+_LEFT_OUT = "Means and sums are those of clamped values, each rounded to a millionth of the larger limit."
 
 
 def clamped_columns(of: Any, lower: Any, upper: Any, centred: bool) -> list[Clamped]:
@@ -297,12 +294,6 @@ class Sums:
     def clamping(self) -> str:
         """The first step, for a statement."""
         return f"values of {self.names} were clamped to {self.limits}"
-
-    @property
-    def promises(self) -> tuple[str, ...]:
-        """How rows of one person count, for a statement."""
-        several = ("Several rows of a person in a group count as their mean.",)
-        return several if self.source.rows_are == "persons" else ()
 
     def bars(self, what: str, released: Columns, coverage: float) -> Bars:
         """A panel for each column."""

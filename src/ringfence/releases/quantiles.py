@@ -22,7 +22,7 @@ from ringfence.noise import Noise
 from ringfence.releases.ballots import Poll, gumbel_law
 from ringfence.releases.budget import Budget
 from ringfence.releases.cells import Domain, Missing, open_cells, ranks_in
-from ringfence.releases.release import Measured, Release, ReleaseAccount, interval_bars
+from ringfence.releases.release import Measured, Release, ReleaseAccount, interval_bars, several_rows
 
 _GRID = 1 << 20  # ranks are counted in units of 1 / _GRID people, so that utilities are exact
 _MOST_PEOPLE = 1 << 32
@@ -129,16 +129,7 @@ def release_quantiles(
     keys["quantile"] = levels * groups.count
     ranks = max(level_range(level) for level in levels) * law.lead(len(values) - 1, 0.05)
     title = f"{'Medians' if levels == [0.5] else 'Quantiles'} of {of}"
-    interval, missed = "", "No interval was asked for: how far off a quantile is depends on the data."
-    if coverage is not None:
-        interval = (
-            f"; the intervals allow for the noise, with a coverage of {coverage:.3g}, and what could be any "
-            "of the values is not shown"
-        )
-        missed = (
-            "The chance over the noise that a quantile is shown with an interval that misses it is at most "
-            f"{1 - coverage:.2g}. The ends of an interval were drawn with noise as well."
-        )
+    interval = "" if coverage is None else ", and what could be any of the values is not shown"
     return replace(source, keys=keys).release(
         account,
         budget,
@@ -155,13 +146,11 @@ def release_quantiles(
         f"{values[-1]:,}, to the nearest of which every value of {of} was rounded, so that the number of "
         f"people below it is off by {math.ceil(ranks):,} or more with a chance of at most 5 %{interval}",
         public="Groups, candidate values and noise",
-        promises=(
-            *(() if person is None else ("Several rows of a person in a group count as their mean.",)),
-            missed,
-        ),
+        promises=several_rows(source),
+        coverage=coverage,
         leaves_out=(
-            "Values are rounded to the nearest public value. Sampling, non-response and errors in the "
-            "data are not part of the intervals.",
+            "Values are rounded to the nearest public value. Without an interval, how far off a quantile is "
+            "depends on the data.",
             "How many people are in a group is not released.",
         ),
     )

@@ -200,6 +200,7 @@ def build_statement(
     public: str,
     units: str = "groups",
     data: str = "data",
+    coverage: float | None = None,
     promises: Sequence[str] = (),
     leaves_out: Sequence[str] = (),
 ) -> Statement:
@@ -207,10 +208,12 @@ def build_statement(
 
     ``released`` and ``data`` name what comes out and what went in. One person counts in ``at_most`` of the
     ``units`` (None: in all of them), once in each. ``method`` says what was done, and ``public`` names what
-    must not have been chosen by looking at the data. Privacy numbers are rounded up.
+    must not have been chosen by looking at the data. ``coverage`` is that of intervals, where there are some.
+    Privacy numbers are rounded up.
     """
     shown = account.epsilon if budget.epsilon is None else budget.epsilon
     person = "person (each row is taken as one person)" if rows_are == "rows" else "person"
+    intervals = "" if coverage is None else f"; the intervals have a coverage of {coverage:.3g}"
     testing = " Fixed seed: for testing, not a private release." if budget.noise.seeded else ""
     once, own = f"at most once in each of the {units}", ""
     if at_most is not None:
@@ -227,18 +230,28 @@ def build_statement(
     }
     return Statement(
         f"These {released} are protected by differential privacy (epsilon {rounded_up(shown)}, delta "
-        f"{account.delta:.3g}) for each {person}: {method}.{testing}",
+        f"{account.delta:.3g}) for each {person}: {method}{intervals}.{testing}",
         (
             _attack(account, person),
             bounded[rows_are],
             f"{public} are public. They must not have been chosen by looking at the {data}.",
+            *(() if coverage is None else (_misses(coverage),)),
             *promises,
         ),
         (
             f"It is about one person at a time: what a large group has in common shows in the {released}.",
             f"Every further release from the same {data} costs its own epsilon, and the epsilons add up.",
+            f"Sampling, non-response and errors in the {data} are not accounted for: errors and intervals "
+            "are those of the noise alone.",
             *leaves_out,
         ),
+    )
+
+
+def _misses(coverage: float) -> str:
+    return (
+        f"The chance over the noise that a number is shown with an interval that misses the true one is at "
+        f"most {1 - coverage:.2g}, whatever the data."
     )
 
 
@@ -527,6 +540,11 @@ def interval_bars(
     heights, *_ = columns.values()
     series = [Series(name, heights, columns.get("low"), columns.get("high"))]
     return Bars(caption, y_label, series, rows, one_scale=one_scale)
+
+
+def several_rows(source: Source) -> tuple[str, ...]:
+    """The sentence about rows with values, where a person may have several."""
+    return ("Several rows of a person in a group count as their mean.",) * (source.rows_are == "persons")
 
 
 def check_apart(folder: Path, private: Path | None) -> None:

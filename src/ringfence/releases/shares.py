@@ -124,17 +124,10 @@ def release_shares(
         units="cells of every question",
         method=f"{used.name} noise with a standard deviation of {used.deviation:.3g} was added to the "
         f"number of people who gave each answer, and questions with a noisy number of answers below "
-        f"{least} are not shown; the intervals allow for the noise, with a coverage of {coverage:.3g}",
+        f"{least} are not shown",
         public="Questions, answers, noise and threshold",
-        promises=(
-            "The chance over the noise that a share is shown with an interval that misses the share "
-            f"among the people in the data is at most {1 - coverage:.2g}. The noise of the number of "
-            "people who answered is part of it.",
-        ),
-        leaves_out=(
-            "Sampling, non-response and errors in the data are not part of the intervals: a share is one "
-            "of the people in the data who answered.",
-        ),
+        coverage=coverage,
+        leaves_out=("A share is one of the people in the data who answered.",),
     )
 
 

@@ -33,15 +33,6 @@ class Line:
     bars: bool = False  # draw bars from 0; low and high are then the ends of whiskers, dashed ones frames
     in_legend: bool = True
 
-    def __post_init__(self) -> None:
-        for name, values in (("y", self.y), ("low", self.low), ("high", self.high)):
-            if values is not None and len(values) != len(self.x):
-                raise ValueError(
-                    f"{name} of line {self.name!r} must have {len(self.x)} values, got {len(values)}"
-                )
-        if (self.low is None) != (self.high is None):
-            raise ValueError(f"line {self.name!r} must have low and high, or neither")
-
     @property
     def looks_like(self) -> str:
         """The name that decides the look of the line.
@@ -108,12 +99,6 @@ def looks(chart: Chart) -> dict[str, Look]:
     """
     laws = {law.label: law.look for law in Mechanism.known().values()}
     lines = [line for panel in chart.panels for line in panel.lines]
-    for line in lines:
-        if line.mechanism is not None and line.mechanism not in _ANY | laws:
-            known = ", ".join(_ANY | laws)
-            raise ValueError(
-                f"mechanism of line {line.name!r} must be one of {known}, got {line.mechanism!r}"
-            )
     own = _ANY | {label: look for label, look in laws.items() if look is not None}
     others = [name for name in dict.fromkeys(line.looks_like for line in lines) if name not in own]
     return own | {name: _OTHERS[index % len(_OTHERS)] for index, name in enumerate(others)}

@@ -18,23 +18,11 @@ _PACKAGES = ("ringfence", "torch", "numpy", "dp-accounting", "scikit-learn", "ma
 
 @dataclass(frozen=True)
 class Table:
-    """A table whose cells are text: the author has formatted the numbers, and rounded privacy numbers up.
-
-    >>> Table("epsilons", ("law", "epsilon"), (("sign",),))
-    Traceback (most recent call last):
-    ValueError: a row of table 'epsilons' must have 2 cells, got 1
-    """
+    """A table whose cells are text: the author has formatted the numbers, and rounded privacy numbers up."""
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-
-    def __post_init__(self) -> None:
-        for row in self.rows:
-            if len(row) != len(self.columns):
-                raise ValueError(
-                    f"a row of table {self.title!r} must have {len(self.columns)} cells, got {len(row)}"
-                )
 
 
 @dataclass(frozen=True)
