@@ -7,7 +7,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property
 from statistics import NormalDist, median
 from typing import Any, Literal, cast
 
@@ -437,13 +437,11 @@ class Poll:
     def charge(self, law: DecisionLaw, votes: Votes, what: str) -> tuple[ReleaseAccount, tuple[str, ...]]:
         """Charges the ledger; returns the account and, with ``publish``, the published sentence."""
         values = votes.values(law)
-        who: dict[str, Any] = {
-            **{"neighbours": self.neighbours, "at_most": self.at_most, "delta": self.budget.delta}
-        }
-        account = decision_account(law, values, **who, votes=votes)
+        who: dict[str, Any] = {"neighbours": self.neighbours, "at_most": self.at_most}
+        account = Decisions(law, values, delta=self.budget.delta, votes=votes, **who).account
         said: tuple[str, ...] = ()
         if self.publish:  # drawn, and charged before anybody sees it
-            found = publishable_decision_epsilon(law, values, **who)
+            found = publishable_decision_epsilon(law, values, delta=self.budget.delta, **who)
             account = account.plus(publishing_loss(found.publishing_zcdp, account.promised.change))
             said = (found.statement,)
         self.budget.charge(account, what)
@@ -518,79 +516,81 @@ def cost_of(law: Callable[[float], DecisionLaw], poll: Poll, queries: int) -> Ca
     return cost
 
 
-def decision_account(
-    law: DecisionLaw,
-    values: Tensor,
-    *,
-    neighbours: Neighbours,
-    at_most: int | None,
-    delta: float,
-    votes: Votes | None = None,
-    adaptive: bool = False,
-) -> ReleaseAccount:
-    """The account of one decision for each query: Rényi, tight, and the epsilon of each voter.
+@dataclass(frozen=True)
+class Decisions:
+    """One decision for each query, and its account: Rényi, tight, and the epsilon of each voter.
 
-    ``details`` has the votes, the chances of a wrong decision and, where there are ballots in ``votes``, one
-    epsilon per voter. The tight profile is of queries that were fixed in advance: not of ``adaptive`` ones.
+    ``details`` of the account has the votes, the chances of a wrong decision and, where there are ballots in
+    ``votes``, one epsilon per voter. The tight profile is of queries that were fixed in advance: not of
+    ``adaptive`` ones.
 
     >>> import ringfence as rf
     >>> surplus = torch.tensor([40.0, -3.0], dtype=torch.float64)
-    >>> account = decision_account(rf.StochasticSign(10.0), surplus, neighbours="added", at_most=None,
-    ...                            delta=1e-6)
+    >>> account = Decisions(rf.StochasticSign(10.0), surplus, "added", None, delta=1e-6).account
     >>> account.per_instance.epsilon < account.per_instance.renyi_epsilon < account.epsilon
     True
     """
-    queries = number_of_queries(law, values)
-    charged = queries if at_most is None else min(queries, at_most)
-    # a confident decision is two numbers
-    decided = loss_of_any(law, charged, neighbours, at_most, steps=queries).drawn_securely(2 * queries)
-    measure = partial(measure_decisions, law, values, neighbours, at_most, delta, decided, votes, adaptive)
-    return ReleaseAccount(decided, delta, measure, adaptive)
+
+    law: DecisionLaw
+    values: Tensor
+    neighbours: Neighbours
+    at_most: int | None
+    delta: float
+    votes: Votes | None = None
+    adaptive: bool = False
+
+    @cached_property
+    def promised(self) -> PrivacyLoss:
+        """The loss for every dataset. A confident decision is two numbers."""
+        queries = number_of_queries(self.law, self.values)
+        charged = queries if self.at_most is None else min(queries, self.at_most)
+        loss = loss_of_any(self.law, charged, self.neighbours, self.at_most, steps=queries)
+        return loss.drawn_securely(2 * queries)
+
+    @property
+    def account(self) -> ReleaseAccount:
+        """The account, which is computed when it is asked for."""
+        return ReleaseAccount(self.promised, self.delta, self.measure, self.adaptive)
+
+    def measure(self) -> Measured:
+        """The cost to the voters at hand."""
+        law, values, votes, decided = self.law, self.values, self.votes, self.promised
+        who: dict[str, Any] = {"neighbours": self.neighbours, "at_most": self.at_most}
+        exact = decided.delta_left(self.delta)
+        proofs: tuple[tuple[float, str], ...] = ()
+        if self.adaptive:
+            rdp = decision_rdp(law, values, **who)
+        else:
+            profile, rdp = profile_and_rdp(law, values, **who)
+            proofs = (profile.best(exact),)
+        cost = replace(decided, forward=tuple(rdp.forward.tolist()), backward=tuple(rdp.backward.tolist()))
+        chances = chances_of_error(law, values).tolist()
+        details: dict[str, Any] = {"votes": values.tolist(), "chances_of_error": chances}
+        sentences: list[str] = []
+        if votes is not None and votes.marks is not None:
+            if values.numel() * len(votes.choices) <= _MOST:
+                everybody = cost.guarantee(self.delta).with_proofs(*proofs).per_instance.epsilon
+                own = voter_epsilons(
+                    law, _entries(law, votes.marks), delta=exact, candidates=len(votes.choices)
+                ).clamp(max=everybody)
+                details["voter_epsilons"] = own.tolist()
+                low, middle, high = map(
+                    rounded_up, (float(own.min()), median(own.tolist()), float(own.max()))
+                )
+                sentences.append(
+                    f"The cost of a voter's own ballot to that voter: an epsilon between {low} and {high}, "
+                    f"with a median of {middle}, where {rounded_up(decided.epsilon(self.delta))} holds for "
+                    "everybody."
+                )
+            if votes.people is not None:
+                details["voters"] = votes.people
+        sentences.append(expected_wrong(chances, None if votes is None else votes.queries))
+        return Measured(cost, proofs, details, tuple(sentences))
 
 
 def publishing_loss(cost: float, change: str | None) -> PrivacyLoss:
     """The loss of publishing an epsilon at this zCDP: a secure Gaussian release of one number more."""
     return PrivacyLoss.of_zcdp(cost, cost, steps=0, change=change or ADDED_OR_REMOVED).drawn_securely(1)
-
-
-def measure_decisions(
-    law: DecisionLaw,
-    values: Tensor,
-    neighbours: Neighbours,
-    at_most: int | None,
-    delta: float,
-    decided: PrivacyLoss,
-    votes: Votes | None,
-    adaptive: bool,
-) -> Measured:
-    """The cost of decisions to the voters at hand, which for every dataset is ``decided``."""
-    exact = decided.delta_left(delta)
-    proofs: tuple[tuple[float, str], ...] = ()
-    if adaptive:
-        rdp = decision_rdp(law, values, neighbours=neighbours, at_most=at_most)
-    else:
-        profile, rdp = profile_and_rdp(law, values, neighbours, at_most)
-        proofs = (profile.best(exact),)
-    cost = replace(decided, forward=tuple(rdp.forward.tolist()), backward=tuple(rdp.backward.tolist()))
-    chances = chances_of_error(law, values).tolist()
-    details: dict[str, Any] = {"votes": values.tolist(), "chances_of_error": chances}
-    sentences: list[str] = []
-    if votes is not None and votes.marks is not None:
-        if values.numel() * len(votes.choices) <= _MOST:
-            everybody = cost.guarantee(delta).with_proofs(*proofs).per_instance.epsilon
-            own = voter_epsilons(
-                law, _entries(law, votes.marks), delta=exact, candidates=len(votes.choices)
-            ).clamp(max=everybody)
-            details["voter_epsilons"] = own.tolist()
-            low, middle, high = map(rounded_up, (float(own.min()), median(own.tolist()), float(own.max())))
-            sentences.append(
-                f"The cost of a voter's own ballot to that voter: an epsilon between {low} and {high}, "
-                f"with a median of {middle}, where {rounded_up(decided.epsilon(delta))} holds for everybody."
-            )
-        if votes.people is not None:
-            details["voters"] = votes.people
-    sentences.append(expected_wrong(chances, None if votes is None else votes.queries))
-    return Measured(cost, proofs, details, tuple(sentences))
 
 
 def expected_wrong(chances: Sequence[float], queries: Sequence[Any] | None) -> str:

@@ -178,6 +178,9 @@ def public_cells(
     return cells
 
 
+Opened = tuple[Rows, Cells, Source, int]
+
+
 @contextmanager
 def open_cells(
     data: Any,
@@ -190,7 +193,7 @@ def open_cells(
     at_most: int,
     *,
     aggregated: bool = False,
-) -> Iterator[tuple[Rows, Cells, Source, int]]:
+) -> Iterator[Opened]:
     """Opens data whose rows are sorted into public cells, in ``at_most`` of which one person counts: the last
     that is returned, and never more than there are."""
     with open_rows(data) as rows:

@@ -128,8 +128,7 @@ def release_counts(
     edge = None if margins else threshold
     promised = used.loss(theta, most)
     measure = partial(measure_counts, promised, budget.delta, used.law(edge), theta, most, edge)
-    account = ReleaseAccount(promised, budget.delta, measure)
-    budget.charge(account, "release_counts")
+    account = budget.charge(ReleaseAccount(promised, budget.delta, measure), "release_counts")
     noisy = [round(count) for count in used.draw(budget, theta, "counts", edge).tolist()]
     agreed, cells, members = noisy, source.keys, [[cell] for cell in range(len(noisy))]
     if margins:
@@ -145,7 +144,7 @@ def release_counts(
         released["suppressed"] = [count is None for count in shown["count"]]
         gray = [threshold if count is None else None for count in series[0].heights]
         if any(gray):
-            series.append(Series(f"below {threshold}, not shown", gray, mechanism="any", dashed=True))
+            series.append(Series(f"below {threshold}, not shown", gray, dashed=True))
         method += f", and noisy counts below {threshold} are not shown"
         exact = _selection(threshold, used)
         reading = "A count that is not shown may be larger than the threshold: the noise decides, too."

@@ -6,6 +6,7 @@ Inside, values are measured from the middle of their limits, in units of half th
 
 import math
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import NormalDist
@@ -34,7 +35,7 @@ from ringfence.releases.budget import (
     laplace_deviations,
     laplace_scale,
 )
-from ringfence.releases.cells import UNITS, Clamped, Domain, Missing, open_cells, sums_in
+from ringfence.releases.cells import UNITS, Clamped, Domain, Missing, Opened, open_cells, sums_in
 from ringfence.releases.reader import Columns
 from ringfence.releases.release import (
     Bars,
@@ -46,7 +47,7 @@ from ringfence.releases.release import (
     several_rows,
 )
 
-_COLUMNS = ("low", "high", "people", "suppressed", "standard_error", "column")
+_COLUMNS = ("low", "high", "standard_error", "column")
 # Without a threshold, an empty group is shown with at most the chance of 4 deviations of Gaussian noise.
 CLEAR = 4.0
 _ROUNDED = 2.0**-10  # deviations that the public grids of sums and sizes may take from an interval
@@ -113,13 +114,13 @@ def release_means(
     columns = clamped_columns(of, lower, upper, centred=True)
     threshold = None if suppress_below is None else checks.count("suppress_below", suppress_below, at_least=0)
     coverage = checks.probability("coverage", coverage)
-    read = read_sums(data, columns, by, domain, bins, missing, person, at_most, "mean")
+    taken = ("mean", "people", "suppressed", *_COLUMNS)
+    read = read_sums(open_cells(data, by, domain, bins, taken, missing, person, at_most), columns, person)
     used = mean_noise(budget, read.most, len(columns))
     threshold = used.clear if threshold is None else max(threshold, 1)
     promised = used.loss(read.people, read.most, len(columns))
     measure = partial(used.measure, promised, read.people, read.most, threshold, len(columns))
-    account = ReleaseAccount(promised, budget.delta, measure)
-    budget.charge(account, "release_means")
+    account = budget.charge(ReleaseAccount(promised, budget.delta, measure), "release_means")
     size, total = used.draw(budget, read.people, read.units, threshold)
     size = torch.where(size <= threshold - 0.5, math.nan, size)  # a group that is hidden hides its sum, too
     mean = (total / size).clamp(-1, 1)
@@ -202,12 +203,12 @@ def release_sums(
     budget = Budget.checked(epsilon, delta, sigma, seed, ledger, what, noise)
     columns = clamped_columns(of, lower, upper, centred=False)
     coverage = checks.probability("coverage", coverage)
-    read = read_sums(data, columns, by, domain, bins, missing, person, at_most, "sum")
+    taken = ("sum", *_COLUMNS)
+    read = read_sums(open_cells(data, by, domain, bins, taken, missing, person, at_most), columns, person)
     used = count_noise(budget, read.most * len(columns), UNITS)
     promised = used.loss(read.units, read.most * len(columns))
     measured = partial(Measured, promised, (), {"units": read.units.tolist()})
-    account = ReleaseAccount(promised, budget.delta, measured)
-    budget.charge(account, "release_sums")
+    account = budget.charge(ReleaseAccount(promised, budget.delta, measured), "release_sums")
     total = used.draw(budget, read.units, "sums")
     far = used.half_width(coverage)
     released = {
@@ -318,19 +319,8 @@ class Sums:
         return torch.tensor(values, dtype=torch.float64).repeat(len(self.people))
 
 
-def read_sums(
-    data: Any,
-    columns: Sequence[Clamped],
-    by: Any,
-    domain: Domain | None,
-    bins: Domain | None,
-    missing: Missing,
-    person: Any | None,
-    at_most: int,
-    name: str,
-) -> Sums:
-    """Reads the sums of columns by group; ``name`` is what will be released."""
-    opened = open_cells(data, by, domain, bins, (name, *_COLUMNS), missing, person, at_most)
+def read_sums(opened: AbstractContextManager[Opened], columns: Sequence[Clamped], person: Any | None) -> Sums:
+    """Reads the sums of columns by group."""
     with opened as (rows, groups, source, most):
         people, units = sums_in(rows, groups, columns, person, most)
     keys: dict[str, list[Any]] = {

@@ -107,10 +107,8 @@ def release_quantiles(
     ]
     promised = loss_of_any(law, charged, "added", steps=queries).drawn_securely(2 * queries)
     counts = people.double()
-    account = ReleaseAccount(
-        promised, budget.delta, partial(measure, promised, budget.delta, law, counts, asked, charged)
-    )
-    budget.charge(account, "release_quantiles")
+    measured = partial(measure, promised, budget.delta, law, counts, asked, charged)
+    account = budget.charge(ReleaseAccount(promised, budget.delta, measured), "release_quantiles")
     found = torch.stack([one.draw(law, counts, budget) for one in asked], dim=1)
     found = found.view(groups.count, len(levels), -1)
     if coverage is not None:  # an interval holds its quantile, and is only made longer by that

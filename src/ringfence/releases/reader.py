@@ -231,12 +231,7 @@ def open_rows(data: Any, *, in_order: bool = False) -> Iterator[Rows]:
     ...     rows.ask(rows.table.aggregate(n=rows.table.count())).to_pydict(), rows.table.columns
     ({'n': [2]}, ('0', '1'))
     """
-    try:
-        import duckdb  # noqa: F401
-        import ibis
-        import pyarrow
-    except ModuleNotFoundError:
-        raise _tables_extra() from None
+    ibis, pyarrow, _ = map(_of_tables, ("ibis", "pyarrow", "duckdb"))
     library = _library(data)
     if library == "ibis" and data.get_backend().name != "polars":  # which is in memory, and has no windows
         yield Rows(data, "ibis")
@@ -288,10 +283,7 @@ def engine_table(url: str, table: str) -> Any:
     Traceback (most recent call last):
     ValueError: the table 'people' of sqlite cannot be read: TableNotFound: people
     """
-    try:
-        import ibis
-    except ModuleNotFoundError:
-        raise _tables_extra() from None
+    ibis = _of_tables("ibis")
     kind = url.partition("://")[0]
     *schema, name = table.split(".")
     try:
@@ -360,11 +352,7 @@ def _array_table(data: Any, flat: bool = False) -> Table:
 
 def _arrow_table(data: Any) -> "pyarrow.Table":
     """A frame as a table of Arrow."""
-    try:
-        import pyarrow
-    except ModuleNotFoundError:
-        raise _tables_extra() from None
-    library = _library(data)
+    pyarrow, library = _of_tables("pyarrow"), _library(data)
     if not hasattr(data, "__arrow_c_stream__"):
         raise TypeError(
             "data must be a frame (pandas, polars, pyarrow), a table (Ibis, DuckDB, Spark), an array, a "
@@ -691,9 +679,14 @@ def _errors_in_one_line(what: str) -> Iterator[None]:
         raise ValueError(f"{what} cannot be read: {f'{file[1]}: ' if file else ''}{said}") from None
 
 
-def _tables_extra() -> ModuleNotFoundError:
-    """The error that names the extra which brings ibis, pyarrow and duckdb."""
-    return ModuleNotFoundError("tables need ibis, pyarrow and duckdb: pip install 'ringfence[tables]'")
+def _of_tables(library: str) -> Any:
+    """A library that the extra "tables" brings."""
+    try:
+        return import_module(library)
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(
+            "tables need ibis, pyarrow and duckdb: pip install 'ringfence[tables]'"
+        ) from None
 
 
 def _coded_arrays(

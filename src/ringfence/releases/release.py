@@ -319,8 +319,7 @@ class Series(NamedTuple):
     heights: Sequence[float | None]
     low: Sequence[float | None] | None = None
     high: Sequence[float | None] | None = None
-    mechanism: str = "rectified"  # whose colour they have
-    dashed: bool = False  # frames instead, which stand for what is not shown
+    dashed: bool = False  # gray frames instead, which stand for what is not shown
 
     def line(self, rows: Sequence[int]) -> Line:
         """The bars of some rows, at the places 0, 1, ...
@@ -335,8 +334,10 @@ class Series(NamedTuple):
             return tuple(math.nan if (end := ends[row]) is None else end for row in rows)
 
         low, high = drawn(self.low), drawn(self.high)
-        heights, look = drawn(self.heights) or (), (self.mechanism, self.dashed)
-        return Line(self.name, tuple(range(len(rows))), heights, low, high, *look, bars=True)
+        look = ("any" if self.dashed else "rectified", self.dashed)
+        return Line(
+            self.name, tuple(range(len(rows))), drawn(self.heights) or (), low, high, *look, bars=True
+        )
 
 
 @dataclass(frozen=True)

@@ -95,8 +95,7 @@ def release_shares(
     flat = torch.cat([people.flatten() for people in counts])
     promised = used.loss(flat, most * len(names))
     measured = partial(Measured, promised, (), {"counts": flat.tolist()})
-    account = ReleaseAccount(promised, budget.delta, measured)
-    budget.charge(account, "release_shares")
+    account = budget.charge(ReleaseAccount(promised, budget.delta, measured), "release_shares")
     noisy = used.draw(budget, flat * _UNITS, "answers").split([people.numel() for people in counts])
     parts = [
         shares_of(drawn.view(-1, size), used, least, coverage)

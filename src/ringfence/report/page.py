@@ -3,6 +3,7 @@
 Everything that is in a report is on its page: what must not be published is left out by the author.
 """
 
+import re
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -114,14 +115,5 @@ def page(report: Report) -> str:
 
 def _right(table: Table) -> list[bool]:
     """Which columns stand to the right: those with a number."""
-    return [any(map(_numeric, column)) for column in zip(*table.rows, strict=True)] or [False] * len(
-        table.columns
-    )
-
-
-def _numeric(cell: str) -> bool:
-    try:
-        float(cell.rstrip("%").replace(",", ""))
-    except ValueError:
-        return False
-    return True
+    columns = zip(*table.rows, strict=True) if table.rows else [()] * len(table.columns)
+    return [any(re.fullmatch(r"-?[\d,.]+(e[-+]\d+)?%?", cell) for cell in column) for column in columns]
