@@ -1118,11 +1118,11 @@ ranks so far apart that floats round them
 - if shift > _MOST_PEOPLE / 2:
 + if shift > 2.0**1000:
 
-@ src/ringfence/releases/shares.py: releases/every_job
+@ src/ringfence/releases/means.py: releases/every_job
 many questions for the price of one
-- used = count_noise(budget, most * len(names), _UNITS)
-+ used = count_noise(budget, most, _UNITS)
-@ src/ringfence/releases/shares.py: releases/shares_sums_quantiles
+- used = count_noise(budget, most * len(names), _COUNTED)
++ used = count_noise(budget, most, _COUNTED)
+@ src/ringfence/releases/means.py: releases/shares_sums_quantiles
 intervals of shares without the noise of the number of people
 - used.deviation * math.sqrt(answers)
 -     ends

@@ -21,12 +21,11 @@ from ringfence.cli.common import AsJson, Out, busy, give_options, option, print_
 from ringfence.files.atomic import new_folder
 from ringfence.releases.counts import release_counts
 from ringfence.releases.decisions import release_votes, release_winners
-from ringfence.releases.means import release_means, release_sums
+from ringfence.releases.means import release_means, release_shares, release_sums
 from ringfence.releases.pate import release_labels
 from ringfence.releases.quantiles import release_quantiles
 from ringfence.releases.reader import engine_table
 from ringfence.releases.release import Release, check_apart
-from ringfence.releases.shares import release_shares
 
 release = typer.Typer(help="Release a table privately, as files to publish.", no_args_is_help=True)
 
