@@ -1063,6 +1063,7 @@ values that are not clamped
 people who are told apart by numbers that stand for several of them
 - asked["rounded"] = (who.abs() >= 2.0**53).cast("int32").sum()
 + pass
+@ src/ringfence/releases/cells.py: releases/engines
 rows without a value are counted in another cell
 - return own.filter(own.cell != _LEFT_OUT) if _LEFT_OUT in places["cell"].to_pylist() else own
 + return own.mutate(cell=own.cell.abs())

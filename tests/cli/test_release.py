@@ -73,13 +73,6 @@ def test_means_as_json_hold_nothing_private(people: Path, tmp_path: Path) -> Non
     assert read["columns"]["mean"] == pytest.approx([1000, 3000], abs=500)
 
 
-def test_counts_that_were_aggregated(tmp_path: Path) -> None:
-    (tmp_path / "counts.csv").write_text("region,n\nnorth,100\nsouth,50\n")
-    options = ["--counts", "n", "--sigma", 2, "--out", tmp_path / "out"]
-    ran("release", "counts", tmp_path / "counts.csv", *REGIONS, *options)
-    assert "came aggregated" in (tmp_path / "out" / "statement.txt").read_text()
-
-
 def test_votes_and_winners_keep_their_chances_of_error(tmp_path: Path) -> None:
     """They depend on the ballots: in the private account, and in nothing that is printed."""
     questions = ["trees", "cars", *(f"q{number}" for number in range(40))]

@@ -17,8 +17,7 @@ import pytest
 
 import ringfence as rf
 from ringfence.releases.budget import Budget
-from ringfence.releases.release import Bars, ReleaseAccount, RowsAre, Series, Statement, build_statement
-from ringfence.report.chart import Chart
+from ringfence.releases.release import ReleaseAccount, RowsAre, Statement, build_statement
 from tests.faults.conditions import no_room_beyond
 from tests.forks import forked
 from tests.report.samples import assert_readable
@@ -162,11 +161,6 @@ def test_who_is_protected_against_what() -> None:
     assert "seed" not in str(stated(account, sigma=4.0))
 
 
-def ones(**columns: Any) -> Chart:
-    rows = max(map(len, columns.values()), default=1)
-    return Bars("c", "count", [Series("count", [1.0] * rows, [0.0] * rows, [2.0] * rows)], columns).chart("t")
-
-
 def test_panels_share_their_axis_and_hidden_numbers_are_gray() -> None:
     table = rf.release_counts(np.array([[100, 2], [3, 40]]), suppress_below=20, sigma=2.0)
     chart = table.chart()
@@ -193,19 +187,8 @@ def test_columns_of_their_own_scale_have_panels_of_their_own() -> None:
         ]
 
 
-def test_a_single_number_is_a_bar_too() -> None:
-    (panel,) = ones().panels
-    assert panel.x_names == ("",)
-
-
 def test_what_no_eye_can_read_is_not_drawn() -> None:
     assert "The first" not in rf.release_counts(np.ones(600), sigma=4.0).chart().caption
     chart = rf.release_counts(np.ones(6000), sigma=4.0).chart()
     assert chart.caption.startswith("The first 600 of 6,000 rows.")
     assert [len(line.y) for line in chart.panels[0].lines] == [600]
-
-
-def test_panels_have_one_scale_that_reaches_to_every_bar() -> None:
-    places = {"region": ["n", "n", "s"], "age": ["a", "b", "a"]}
-    bars = Bars("c", "count", [Series("count", [10, 3, 400])], places)
-    assert [panel.y_also for panel in bars.chart("t").panels] == [(10, 3, 400)] * 2

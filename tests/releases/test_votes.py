@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pandas
-import polars
 import pytest
 import torch
 
@@ -78,19 +77,6 @@ def test_the_tight_account_holds_for_every_neighbour_by_enumeration() -> None:
     own = votes.account.per_instance
     assert epsilon < own.renyi_epsilon < own.gaussian_renyi_epsilon
     assert epsilon < votes.account.epsilon < own.gaussian_epsilon
-
-
-def test_the_kind_of_frame_comes_back(tmp_path: Path) -> None:
-    BALLOTS.to_parquet(tmp_path / "ballots.parquet")
-    frame, file = polars.from_pandas(BALLOTS), str(tmp_path / "ballots.parquet")
-    made = [rf.release_votes(data, sigma=1.0, seed=1) for data in (frame, file)]
-    for votes in made:
-        assert votes.columns == made[0].columns
-        assert votes.account.details["votes"] == [50, -40, 0]
-        assert votes.error_columns["chance_of_error"][2] == 0  # a tie: neither answer is wrong
-    assert type(made[0].values) is polars.DataFrame
-    tensor = rf.release_votes(torch.tensor(BALLOTS.fillna(0).to_numpy()), sigma=1.0).values
-    assert tensor.tolist()[:2] == [1, -1]
 
 
 @pytest.mark.parametrize(

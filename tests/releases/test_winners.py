@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pandas
-import polars
 import pytest
 import torch
 
@@ -42,18 +41,6 @@ def test_two_candidates_are_a_yes_or_no_question() -> None:
     both = (one.account.details["voter_epsilons"] for one in (votes, winners))
     assert next(both) == pytest.approx(next(both), rel=1e-9)
     assert winners.errors.tolist() == pytest.approx(votes.errors.tolist())
-
-
-def test_the_kind_of_frame_comes_back() -> None:
-    winners = rf.release_winners(polars.from_pandas(COUNTS), sigma=0.5)
-    assert type(winners.values) is polars.DataFrame
-    assert winners.title == "Winners"
-    assert winners.columns == {"query": [1, 2, 3], "winner": ["cat", "dog", "cat"]}
-    tensor = rf.release_winners(torch.tensor(COUNTS.to_numpy()), sigma=0.5)
-    assert tensor.values.tolist() == [0, 1, 0]
-    named = rf.release_winners(COUNTS.assign(place=["a", "b", "c"]), query="place", sigma=0.5)
-    assert type(named.values) is pandas.DataFrame
-    assert named.rows() == [("a", "cat"), ("b", "dog"), ("c", "cat")]
 
 
 def test_ballots_are_counted_and_bounded() -> None:

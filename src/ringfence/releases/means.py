@@ -1,8 +1,8 @@
 """Means and sums of columns by group, and shares of answers, with intervals that allow for the noise.
 
 Means and sums are of values clamped to public limits. Inside, these are measured from the middle of their
-limits, in units of half the distance between the limits (for a sum, from 0 in units of the larger limit): they
-lie between -1 and 1.
+limits, in units of half the distance between them (for a sum, from 0 in units of the larger limit): they lie
+between -1 and 1.
 """
 
 import math
