@@ -157,7 +157,7 @@ def right_answers(
             train.shape,
             int(torch.randint(2**40, (1,), generator=generator, device=generator.device)),
         )
-        plan = planned_sums(mu, share, width, data.classes, 1.0, unit_rows=unit_rows)
+        plan = planned_sums(mu, share, width, data.classes, unit_rows=unit_rows)
         sums = PrivateSums(plan, size, float(size), seed, b"", secure=False)
         if unit_rows:
             train, *seen = (rows(part) for part in (train, *seen))

@@ -289,7 +289,7 @@ def test_a_fit_goes_on_from_a_checkpoint_with_its_account(kind: str, lost: int, 
     epsilons = [line.split(",")[place] for line in logged[1:]]
     assert float([each for each in epsilons if each][-1]) == pytest.approx(private.guarantee().epsilon)
     for folder, ckpt_path, match in (
-        ("new", at / "step=2.ckpt", "is not the end of its run, which went on in"),
+        ("new", at / "step=2.ckpt", "the run went on in another file"),
         ("new", tmp_path / "again/step=2.ckpt", "must be the last one of its run, which was saved after 6"),
         ("again", None, "run.ckpt holds the account of an earlier fit"),
     ):

@@ -333,7 +333,6 @@ def run_etas(
                 failure_probability=_FAILURE / (2 * len(moments) * len(blocks)),
                 probes=number,
                 generator=generator,
-                dtype=torch.float64,
                 tolerance=0.1,
                 memory=memory,
             )

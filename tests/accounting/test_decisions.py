@@ -236,7 +236,7 @@ def test_the_dearest_queries_count_where_a_voter_takes_part_in_few() -> None:
 def test_yes_or_no_is_the_account_of_the_sign() -> None:
     surplus, law = float64([3.0, -17.0, 40.0]), rf.StochasticSign(8.0)
     own = decision_rdp(law, surplus, neighbours="added", orders=[2.0, 64.0])
-    known = rf.per_instance_rdp(law, surplus, 1.0, orders=[2.0, 64.0], exact=True)
+    known = rf.per_instance_rdp(law, surplus, 1.0, orders=[2.0, 64.0])
     torch.testing.assert_close(own.worst, known.worst, rtol=1e-9, atol=0.0)
 
 

@@ -21,10 +21,9 @@ def test_the_smallest_proof_counts_and_covers_every_voter() -> None:
     account = Decisions(law, surplus, neighbours="added", at_most=None, delta=1e-6, votes=votes).account
     profile = decision_profile(law, surplus, neighbours="added")
     assert account.per_instance.epsilon == min(profile.epsilon(1e-6), account.per_instance.renyi_epsilon)
-    assert max(account.details["voter_epsilons"]) <= account.per_instance.epsilon < account.epsilon
-    first, own, wrong = account.statement.splitlines()
+    assert account.per_instance.epsilon < account.epsilon
+    first, wrong = account.statement.splitlines()
     assert "plus or minus any one person" in first
-    assert own.startswith("The cost of a voter's own ballot to that voter: an epsilon between")
     assert "largest at a, 0.02276; 0.02411 of 2 decisions" in wrong
     replaced = Decisions(law, surplus, neighbours="replaced", at_most=None, delta=1e-6).account
     assert "the values of any one person replaced" in replaced.statement
@@ -70,7 +69,6 @@ def test_counts_and_ballots_agree() -> None:
     assert (counted.queries, counted.choices, counted.rows_are) == (["x", "y"], ("a", "b"), "persons")
     assert (as_is.queries, as_is.choices, as_is.rows_are) == ([1, 2], ("0", "1"), "aggregated")
     assert as_is.marks is None
-    assert counted.people == [4, 5, 6]
 
 
 def test_which_marks_count_depends_on_the_person_alone_and_is_fair() -> None:

@@ -37,9 +37,9 @@ from tests.training.test_information import (
 @pytest.mark.parametrize("clip", CLIPS, ids=repr)
 @pytest.mark.parametrize("model", [perceptron(), convolutions()], ids=["perceptron", "convolutions"])
 def test_products_are_those_of_the_dense_matrix(clip: rf.Clip, model: nn.Module) -> None:
-    cast = CastModel(model, CROSS_ENTROPY, torch.float64)
+    cast = CastModel(model, CROSS_ENTROPY)
     weights = draw(cast.size, seed=3).abs()
-    operator = jacobian_operator(cast, clip, IMAGES[3:5], LABELS[3:5], weights, 1e-12)
+    operator = jacobian_operator(cast, clip, IMAGES[3:5], LABELS[3:5], weights)
     block = draw(2, 3, 16, seed=4)
     squares, back = operator.gram(block)
     torch.testing.assert_close(operator.squares(block), squares, rtol=1e-12, atol=0)
@@ -54,11 +54,11 @@ def test_products_are_those_of_the_dense_matrix(clip: rf.Clip, model: nn.Module)
 def test_whole_networks_have_the_products_of_torch(make: object, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     model, x, y = make().double(), draw(2, 3, 8, 8), torch.tensor([1, 7])
-    cast = CastModel(model, CROSS_ENTROPY, torch.float64)
+    cast = CastModel(model, CROSS_ENTROPY)
     weights, block = torch.ones(cast.size).double(), draw(2, 1, 192, seed=2)
-    ours = jacobian_operator(cast, rf.Clamp(0.01), x, y, weights, 1e-12).gram(block)
+    ours = jacobian_operator(cast, rf.Clamp(0.01), x, y, weights).gram(block)
     monkeypatch.setattr(module, "_convolution", torch.conv2d)
-    theirs = jacobian_operator(cast, rf.Clamp(0.01), x, y, weights, 1e-12).gram(block)
+    theirs = jacobian_operator(cast, rf.Clamp(0.01), x, y, weights).gram(block)
     for found, truth in zip(ours, theirs, strict=True):
         torch.testing.assert_close(found, truth, rtol=1e-10, atol=1e-12 * float(truth.abs().max()))
 
@@ -84,7 +84,7 @@ def test_examples_are_not_mixed_and_dropout_is_refused() -> None:
 
 
 def test_a_gradient_that_no_feature_moves_has_no_information() -> None:
-    cast = CastModel(nn.Linear(2, 1), lambda output, y: output, torch.float64)  # the bias has gradient 1
+    cast = CastModel(nn.Linear(2, 1), lambda output, y: output)  # the bias has gradient 1
     recorded = RecordedJacobian(cast, torch.ones(1, 2).double(), torch.zeros(1))
     assert recorded.apply(float64([[3.0, 4.0]])).tolist() == [[3.0, 4.0, 0.0]]
     assert recorded.apply_transpose(float64([[5.0, 6.0, 7.0]])).tolist() == [[5.0, 6.0]]
@@ -94,14 +94,14 @@ def test_gradients_that_do_not_depend_on_the_features_are_not_moved() -> None:
     model = nn.Linear(2, 1)
     model.weight.requires_grad_(False)
     recorded = RecordedJacobian(
-        CastModel(model, lambda output, y: output, torch.float64), torch.ones(1, 2).double(), torch.zeros(1)
+        CastModel(model, lambda output, y: output), torch.ones(1, 2).double(), torch.zeros(1)
     )
     assert recorded.apply(float64([[3.0, 4.0]])).tolist() == [[0.0]]
     assert recorded.apply_transpose(float64([[5.0]])).tolist() == [[0.0, 0.0]]
 
 
 def test_memory_asked_for_grows_with_the_network() -> None:
-    small, large = (CastModel(nn.Linear(9, wide), CROSS_ENTROPY, torch.float64) for wide in (2, 200))
+    small, large = (CastModel(nn.Linear(9, wide), CROSS_ENTROPY) for wide in (2, 200))
     x, y = torch.zeros(1, 9).double(), torch.zeros(1).long()
     needs = [bytes_per_example(one, x, y) for one in (small, large)]
     assert needs[1] - needs[0] > 5 * 8 * (large.size - small.size)
@@ -138,7 +138,7 @@ def test_layers_are_those_of_torch(name: str, trained: object) -> None:
         value.requires_grad_(trained is None or key in trained)
     if not any(value.requires_grad for value in layer.parameters()):
         return
-    cast = CastModel(layer, lambda output, y: output, torch.float64)
+    cast = CastModel(layer, lambda output, y: output)
     weights = own_weights(layer, 3, cast.trained)
     inputs = draw(3, *shape, seed=9)
     found = cast.losses(weights, inputs, torch.zeros(3))

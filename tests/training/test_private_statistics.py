@@ -24,7 +24,7 @@ ROWS = torch.tensor(list(itertools.product(ENTRIES, repeat=2)))
 
 
 def sums(features: int = 2, classes: int = 0, mu: float = 2.0, **changes: Any) -> PrivateSums:
-    plan = planned_sums(mu, 0.3 if features else 0.0, features, classes, changes.pop("largest", 1.0))
+    plan = planned_sums(mu, 0.3 if features else 0.0, features, classes)
     settings = {"examples": 36, "public_size": 36.0, "seed": 0, "data": b"", "secure": False, **changes}
     return PrivateSums(plan, **settings)
 
@@ -52,26 +52,24 @@ def test_one_record_moves_no_sum_by_more_than_is_charged() -> None:
         assert float(moved) <= without.sensitivity.norm  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("weights", [None, torch.tensor([0.5, 3.0, 1.0, 2.0]).double()])
-def test_one_record_moves_the_counts_of_classes_by_its_weight(weights: Tensor | None) -> None:
+def test_one_record_moves_the_counts_of_classes_by_one() -> None:
     labels = torch.tensor([0, 2, 2, 1])
-    own = sums(0, classes=3, largest=3.0)
-    private_log_shares(labels, 3, weights, sums=own)
+    own = sums(0, classes=3)
+    private_log_shares(labels, 3, sums=own)
     each = own.released["classes"]
     parts = torch.cat(list(each.parts()))
-    expected = torch.eye(3).double()[labels] * (1.0 if weights is None else weights[:, None])
+    expected = torch.eye(3).double()[labels]
     assert torch.equal(parts, expected)
     assert torch.equal(each.theta, expected.sum(dim=0))
-    assert each.sensitivity == rf.Sensitivity(norm=3.0)
-    assert float(parts.norm(dim=1).max()) <= 3.0
+    assert each.sensitivity == rf.Sensitivity(norm=1.0)
 
 
 def test_all_sums_together_cost_their_share_of_mu() -> None:
-    plan = planned_sums(0.7, 0.2, 5, 4, 2.0)
+    plan = planned_sums(0.7, 0.2, 5, 4)
     spent = sum((each.clip.norm / float(each.law.sigma)) ** 2 for each in plan.values())
     assert spent == pytest.approx(0.7**2 * 0.23)
-    assert planned_sums(0.7, 0.0, 5, 0, 1.0) == {}
-    (mean,) = planned_sums(0.7, 0.2, 5, 0, 1.0, unit_rows=True).values()
+    assert planned_sums(0.7, 0.0, 5, 0) == {}
+    (mean,) = planned_sums(0.7, 0.2, 5, 0, unit_rows=True).values()
     assert (mean.clip.norm / float(mean.law.sigma)) ** 2 == pytest.approx(0.7**2 * 0.2)
 
 
@@ -127,13 +125,13 @@ def test_of_unit_rows_the_center_is_the_mean_and_what_is_left_of_a_row_has_norm_
     rows = torch.cat(
         (rows / rows.norm(dim=1, keepdim=True), 9 * torch.ones(40, 8).double())
     )  # the last count as 1
-    plan = planned_sums(3.0, 0.3, 8, 0, 1.0, unit_rows=True)
+    plan = planned_sums(3.0, 0.3, 8, 0, unit_rows=True)
     own = PrivateSums(plan, 4040, 4040.0, seed=0, data=b"", secure=False)
     center, scale = private_row_scaling(rows, own)
     assert float((center - rows[:4000].mean(dim=0)).abs().max()) < 0.01
     left = ((rows[:4000] - center) / scale / 8**0.5).norm(dim=1)
     assert float(left.square().mean().sqrt()) == pytest.approx(1.0, rel=0.15)
-    nothing = PrivateSums(planned_sums(1e-4, 0.3, 8, 0, 1.0, unit_rows=True), 4040, 4040.0, 3, b"", False)
+    nothing = PrivateSums(planned_sums(1e-4, 0.3, 8, 0, unit_rows=True), 4040, 4040.0, 3, b"", False)
     center, scale = private_row_scaling(rows[:4000], nothing)
     assert float(center.norm()) < 3  # of noise whose norm is 13 on average
     assert float(scale.min()) * 8**0.5 >= 1.0

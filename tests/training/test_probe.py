@@ -38,30 +38,12 @@ def probe(**changes: Any) -> rf.LinearProbe:
     return rf.LinearProbe(**{**arguments, **changes})
 
 
-# What scikit-learn expects of weights, and privacy does not allow.
-REPEATED = "other data has other noise, also where weights stand for repeated rows"
-NOT_PRIVATE = {
-    "check_sample_weight_equivalence_on_dense_data": REPEATED,
-    "check_sample_weight_equivalence_on_sparse_data": REPEATED,
-    "check_all_zero_sample_weights_error": "one record more must not turn an error into a model",
-}
-
-
 # hardly any noise, so that what the checks learn is what they put in
 @parametrize_with_checks(
     [
-        rf.LinearProbe(
-            *(rf.Gaussian(1e-6), 1.0, 1.0, 10), fit_intercept=True, random_state=0, public_largest_weight=10.0
-        ),
-        rf.LinearProbe(
-            target_epsilon=1e6,
-            target_delta=1e-5,
-            fit_intercept=True,
-            random_state=0,
-            public_largest_weight=10.0,
-        ),
-    ],
-    expected_failed_checks=lambda _: NOT_PRIVATE,
+        rf.LinearProbe(rf.Gaussian(1e-6), 1.0, 1.0, 10, random_state=0),
+        rf.LinearProbe(target_epsilon=1e6, target_delta=1e-5, random_state=0),
+    ]
 )
 def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:
     check(estimator)
@@ -99,6 +81,15 @@ def test_grid_search_pipelines_and_clones() -> None:
     pipeline = make_pipeline(FunctionTransformer(np.tanh), probe()).fit(FEATURES, LABELS)
     assert pipeline.score(FEATURES, LABELS) > 0.5
     assert repr(clone(probe()).mechanism) == repr(probe().mechanism)
+
+
+def test_it_has_no_weights() -> None:
+    """Those of scikit-learn are functions of private labels, or multiply what a record may move."""
+    for weights in ({"class_weight": "balanced"}, {"public_largest_weight": 2.0}):
+        with pytest.raises(TypeError, match="unexpected keyword argument"):
+            probe(**weights)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'sample_weight'"):
+        probe().fit(FEATURES, LABELS, sample_weight=np.ones(240))  # type: ignore[call-arg]
 
 
 def test_scaling_is_by_public_constants_only() -> None:
@@ -167,7 +158,7 @@ def test_the_names_of_features_are_kept(frame: Any) -> None:
 def test_skops_and_joblib_keep_a_probe_without_its_data(law: rf.Mechanism, tmp_path: Path) -> None:
     import skops.io  # takes two seconds: only in the process that runs this test
 
-    changes = {"mechanism": law, "clip": rf.Norm(0.5, each=0.1), "class_weight": {0: 2.0}}
+    changes = {"mechanism": law, "clip": rf.Norm(0.5, each=0.1)}
     fitted = probe(**changes).fit(FEATURES, LABELS)
     joblib.dump(fitted, tmp_path / "probe.joblib")
     written = skops.io.dumps(fitted)

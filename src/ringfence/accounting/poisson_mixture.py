@@ -20,8 +20,8 @@ _SHARES = 33  # values of p / q tried
 class PoissonMixture:
     """Both divergences between P and the mixture, at integer orders >= 2 and sampling rate q.
 
-    With q = 1 the mixture is Q itself, and both directions are exact. Moments are given as ``log_moments``:
-    the last dimension holds log M_k for k = 2, 3, ... up to the largest order, and at least up to 4.
+    q is below 1. Moments are given as ``log_moments``: the last dimension holds log M_k for k = 2, 3, ... up
+    to the largest order, and at least up to 4.
 
     >>> orders = torch.tensor([2.0, 8.0], dtype=torch.float64)
     >>> mixture = PoissonMixture(0.1, orders)
@@ -34,14 +34,11 @@ class PoissonMixture:
 
     def __init__(self, sampling_rate: float, orders: Tensor) -> None:
         self.orders = orders
-        self._whole = sampling_rate == 1
-        # if q = 1 no record is left out: the terms with log_out are not used, any finite number will do
-        log_in, log_out = math.log(sampling_rate), 0.0 if self._whole else math.log1p(-sampling_rate)
+        log_in, log_out = math.log(sampling_rate), math.log1p(-sampling_rate)
         k = torch.arange(2, highest_moment(orders) + 1, dtype=torch.float64)
         alpha = orders.unsqueeze(1)
         weights = _log_binomial(alpha, k.clamp(max=alpha)) + k * log_in + (alpha - k) * log_out
-        used = k == alpha if self._whole else k <= alpha
-        self._weights = torch.where(used, weights, -torch.inf)
+        self._weights = torch.where(k <= alpha, weights, -torch.inf)
         # Taylor coefficients of (1 + x)^-b at x = q (r - 1), and bounds of the remainders
         b = orders - 1
         self._second = _log_binomial(b + 1, 2) + 2 * log_in
@@ -50,11 +47,9 @@ class PoissonMixture:
         self._rest_of_4 = _log_remainder(b, 4, log_in, log_out)
         # for the bound between means: powers p b of P/Q, and b KL(p || q)
         share = torch.linspace(0, 1, _SHARES, dtype=torch.float64)
-        share = share[-1:] if self._whole else share
         p, b = sampling_rate * share, b.unsqueeze(1)
         self._power = p * b
-        kept_out = torch.zeros_like(p) if self._whole else (1 - p) * (torch.log1p(-p) - log_out)
-        self._price = b * (torch.xlogy(p, share) + kept_out)
+        self._price = b * (torch.xlogy(p, share) + (1 - p) * (torch.log1p(-p) - log_out))
 
     def mixture_first(self, log_moments: Tensor) -> Tensor:
         """log(E_P[(1 - q + q r)^alpha] - 1), exactly; increasing in every moment.
@@ -62,7 +57,7 @@ class PoissonMixture:
         It is the binomial theorem, less its value 1 at Q = P, so that nothing cancels:
         E - 1 = sum over k >= 2 of C(alpha, k) q^k (1 - q)^(alpha - k) (M_k - 1).
         """
-        terms = self._weights + _log_expm1(log_moments).unsqueeze(-2)
+        terms = self._weights + log_expm1(log_moments).unsqueeze(-2)
         return torch.logsumexp(terms, dim=-1) + _SUM_ROUNDING
 
     def mixture_second(
@@ -84,10 +79,8 @@ class PoissonMixture:
         The third bound, for large b q, is the one between weighted means.
         """
         between_means = self._between_means(log_reverse_moments) + _SUM_ROUNDING
-        if self._whole:
-            return between_means
-        second, fourth = (_log_expm1(log_moments[..., k - 2]).unsqueeze(-1) for k in (2, 4))
-        third = _log_expm1(log_third_below).unsqueeze(-1)
+        second, fourth = (log_expm1(log_moments[..., k - 2]).unsqueeze(-1) for k in (2, 4))
+        third = log_expm1(log_third_below).unsqueeze(-1)
         quadratic = self._rest_of_2 + second
         quartic = self._quartic(second, third, fourth)
         return torch.minimum(torch.minimum(quadratic, quartic) + _SUM_ROUNDING, between_means)
@@ -117,7 +110,7 @@ class PoissonMixture:
         below = self._power.floor().long()
         above = self._power.ceil().long()
         moment = torch.lerp(known[..., below], known[..., above], self._power - below)
-        return _log_expm1((self._price + moment).amin(dim=-1))
+        return log_expm1((self._price + moment).amin(dim=-1))
 
 
 def highest_moment(orders: Tensor) -> int:
@@ -176,7 +169,12 @@ def _log_remainder(b: Tensor, m: int, log_in: float, log_out: float) -> Tensor:
     return torch.logsumexp(torch.where(i <= trials, terms, -torch.inf), dim=1) - b * log_out
 
 
-def _log_expm1(value: Tensor) -> Tensor:
+def log_expm1(value: Tensor) -> Tensor:
+    """log(exp(value) - 1), -infinity at 0.
+
+    >>> log_expm1(torch.tensor([0.0, 1.0, 800.0])).round(decimals=3).tolist()
+    [-inf, 0.5410000085830688, 800.0]
+    """
     return value + torch.log(-torch.expm1(-value))
 
 

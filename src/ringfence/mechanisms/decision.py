@@ -14,7 +14,7 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.checks import Real
 from ringfence.mechanisms import pieces
-from ringfence.mechanisms.base import Look, without_nan
+from ringfence.mechanisms.base import without_nan
 from ringfence.noise import CipherDraws, Draws, GeneratorDraws, Noise
 from ringfence.numerics.blocks import at_once
 from ringfence.numerics.largest_normal import FARTHEST
@@ -40,7 +40,6 @@ class Decision(ABC):
 
     name: ClassVar[str]  # one word, for files and the command line
     label: ClassVar[str]  # for tables and charts
-    look: ClassVar[Look]
     noise: ClassVar[str] = "Gaussian"  # of every count
     # alpha times the move, in sigma: up to here it does not matter that candidates far behind are clamped
     steepest: ClassVar[float] = 0.1 * FARTHEST

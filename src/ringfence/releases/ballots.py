@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from statistics import NormalDist, median
+from statistics import NormalDist
 from typing import Any, Literal, cast
 
 import torch
@@ -28,7 +28,6 @@ from ringfence.accounting.decisions import (
 )
 from ringfence.accounting.guarantee import ADDED_OR_REMOVED
 from ringfence.accounting.privacy_loss import PrivacyLoss
-from ringfence.accounting.voters import voter_epsilons
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.decision import Decision
 from ringfence.mechanisms.sign import StochasticSign
@@ -71,10 +70,9 @@ TAKEN = ("winner", "label", "chance_of_error")  # columns that a release of winn
 WRONG = 0.01  # the chance of a wrong decision that public sentences speak of
 _GAIN, _FOUND = 0.999, 1e-4  # of sigma: less than that is not looked for, and how closely it is found
 _CLOSE, _CLOSE_SIGN = 0.25, 0.15  # of a wrong winner, or sign: where two kinds of noise are compared
-_MOST = 1 << 24  # log ratios of queries, candidates and candidates: with more, voters are left out
 _NUMBERS = 1 << 22  # of random numbers that are held at once
 _COUNTED = 1 << 17  # marks that are counted at once
-_KEPT = 1 << 25  # marks in files that are read into memory, for the account of each voter
+_KEPT = 1 << 25  # marks in files that are read into memory
 _SMALL = 0.001  # chances below need no digits
 _VALUES = 10_000  # different values of a column that are looked at
 UNCLEAR = -2  # the mark of a 0, which is no answer, unless nobody chose the last of the choices
@@ -85,9 +83,8 @@ class Votes:
     """Counts of voters, (queries, choices), and the ballots that they were counted from, if any.
 
     ``marks`` are the numbers of the choices, (people, queries), and negative where a person made none.
-    ``people`` are the names of the people, where a column has them, and ``voters`` is how many ballots there
-    are, where that is known. ``keys`` are the columns that tell the queries apart, where there are some, and
-    ``for_owner`` are sentences for the owner of the data alone.
+    ``voters`` is how many ballots there are, where that is known. ``keys`` are the columns that tell the
+    queries apart, where there are some, and ``for_owner`` are sentences for the owner of the data alone.
     """
 
     queries: list[Any]
@@ -95,14 +92,13 @@ class Votes:
     counts: Tensor
     rows_are: RowsAre
     marks: Tensor | None = None
-    people: list[Any] | None = None
     voters: int | None = None
     keys: Columns | None = None
     for_owner: tuple[str, ...] = ()
 
     @classmethod
     def of_ballots(
-        cls, queries: list[Any], choices: tuple[Any, ...], marks: Tensor, people: list[Any] | None = None
+        cls, queries: list[Any], choices: tuple[Any, ...], marks: Tensor, rows_are: RowsAre = "rows"
     ) -> "Votes":
         """Counts ballots.
 
@@ -110,7 +106,6 @@ class Votes:
         [[2.0, 1.0]]
         """
         many = len(choices) + 2
-        rows_are: RowsAre = "rows" if people is None else "persons"
         found = torch.zeros(len(queries) * many, dtype=torch.int64)
         first = many * torch.arange(len(queries)) + 2  # those who made none come first, and are left out
         for some in marks.split(at_once(_COUNTED, each=len(queries))):
@@ -118,9 +113,7 @@ class Votes:
         unclear, _, *counts = found.view(-1, many).T
         for name, zeros, last in zip(queries, unclear.tolist(), counts[-1].tolist(), strict=True):
             check_clear(name, zeros > 0 and not last)
-        return cls(
-            queries, choices, torch.stack(counts, dim=1).double(), rows_are, marks, people, voters=len(marks)
-        )
+        return cls(queries, choices, torch.stack(counts, dim=1).double(), rows_are, marks, len(marks))
 
     def values(self, law: DecisionLaw) -> Tensor:
         """The numbers that a law decides on: counts, or for a law of surpluses yes minus no."""
@@ -146,7 +139,7 @@ class Votes:
             beyond += int(((some >= 0).sum(dim=1) > at_most).sum())
             first = place.argsort(dim=1)[:, :at_most]
             kept.append(torch.full_like(some, -1).scatter(1, first, some.gather(1, first).clamp(min=-1)))
-        votes = Votes.of_ballots(self.queries, self.choices, torch.cat(kept), self.people)
+        votes = Votes.of_ballots(self.queries, self.choices, torch.cat(kept), self.rows_are)
         return replace(votes, for_owner=(*self.for_owner, *([short_of(beyond, at_most)] if beyond else ())))
 
 
@@ -180,26 +173,26 @@ def read_ballots(
     >>> data = np.array([[7, 1, 0], [8, 1, 1]])
     >>> read = read_ballots(data, ("a", "b"), [0, 1].index, "", queries=None, argument="queries", person=0,
     ...                     ignore=())
-    >>> read.people, read.marks.tolist()
-    ([7, 8], [[1, 0], [1, 1]])
+    >>> read.rows_are, read.marks.tolist()
+    ('persons', [[1, 0], [1, 1]])
     """
     with open_ballots(data) as table:
         columns = list(table.columns)
         own = [] if person is None else [known_column("person", person, columns)]
         names = chosen_columns(argument, queries, [*checks.listed("ignore", ignore), *own], columns)
+        rows_are: RowsAre = "persons" if own else "rows"
         if isinstance(table, Rows):
             if not table.fits(len(names), _KEPT):
                 bound = limit(len(names))
                 counts = count_ballots(table, names, len(choices), code, rule, own, bound)
-                return Votes(
-                    names, choices, counts, "persons" if own else "rows", for_owner=tuple(table.for_owner)
-                )
+                return Votes(names, choices, counts, rows_are, for_owner=tuple(table.for_owner))
             table = table.read([*own, *names])
-        people = table.names(own[0]) if own else None
+        if own:
+            table.names(own[0])  # each of them once
         marks = table.coded(names, code, -1, rule)
     if not len(marks):
         raise ValueError("the table must have at least one row, got none")
-    return Votes.of_ballots(names, choices, marks, people)
+    return Votes.of_ballots(names, choices, marks, rows_are)
 
 
 def count_ballots(
@@ -518,11 +511,9 @@ def cost_of(law: Callable[[float], DecisionLaw], poll: Poll, queries: int) -> Ca
 
 @dataclass(frozen=True)
 class Decisions:
-    """One decision for each query, and its account: Rényi, tight, and the epsilon of each voter.
+    """One decision for each query, and its account, by Rényi divergences and tight.
 
-    ``details`` of the account has the votes, the chances of a wrong decision and, where there are ballots in
-    ``votes``, one epsilon per voter. The tight profile is of queries that were fixed in advance: not of
-    ``adaptive`` ones.
+    ``details`` of the account has the votes, the chances of a wrong decision. The tight profile is of queries that were fixed in advance: not of ``adaptive`` ones.
 
     >>> import ringfence as rf
     >>> surplus = torch.tensor([40.0, -3.0], dtype=torch.float64)
@@ -566,26 +557,8 @@ class Decisions:
         cost = replace(decided, forward=tuple(rdp.forward.tolist()), backward=tuple(rdp.backward.tolist()))
         chances = chances_of_error(law, values).tolist()
         details: dict[str, Any] = {"votes": values.tolist(), "chances_of_error": chances}
-        sentences: list[str] = []
-        if votes is not None and votes.marks is not None:
-            if values.numel() * len(votes.choices) <= _MOST:
-                everybody = cost.guarantee(self.delta).with_proofs(*proofs).per_instance.epsilon
-                own = voter_epsilons(
-                    law, _entries(law, votes.marks), delta=exact, candidates=len(votes.choices)
-                ).clamp(max=everybody)
-                details["voter_epsilons"] = own.tolist()
-                low, middle, high = map(
-                    rounded_up, (float(own.min()), median(own.tolist()), float(own.max()))
-                )
-                sentences.append(
-                    f"The cost of a voter's own ballot to that voter: an epsilon between {low} and {high}, "
-                    f"with a median of {middle}, where {rounded_up(decided.epsilon(self.delta))} holds for "
-                    "everybody."
-                )
-            if votes.people is not None:
-                details["voters"] = votes.people
-        sentences.append(expected_wrong(chances, None if votes is None else votes.queries))
-        return Measured(cost, proofs, details, tuple(sentences))
+        sentence = expected_wrong(chances, None if votes is None else votes.queries)
+        return Measured(cost, proofs, details, (sentence,))
 
 
 def publishing_loss(cost: float, change: str | None) -> PrivacyLoss:
@@ -608,11 +581,6 @@ def expected_wrong(chances: Sequence[float], queries: Sequence[Any] | None) -> s
         f"The chance of a wrong decision is largest at {queries[worst] if queries else worst + 1}, "
         f"{largest}; {total} of {len(chances)} decisions are expected to be wrong."
     )
-
-
-def _entries(law: DecisionLaw, marks: Tensor) -> Tensor:
-    """The marks as ``voter_epsilons`` takes them: numbers of choices, or for a law of surpluses 1, 0, -1."""
-    return (marks == 0).short() - (marks == 1).short() if isinstance(law, Mechanism) else marks.clamp(min=-1)
 
 
 def chances_of_error(law: DecisionLaw, votes: Tensor) -> Tensor:

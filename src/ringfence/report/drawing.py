@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, replacing
-from ringfence.mechanisms.base import Look
-from ringfence.report.chart import Chart, Line, Panel, looks
+from ringfence.report.chart import Chart, Line, Look, Panel, looks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,10 +10,6 @@ CLASSES = (
     "The set of classes counts as public: public_classes was not given, and the classes of the model are "
     "those that occur in the data."
 )
-WEIGHTS = (
-    "Examples were weighted: every sentence above holds only if class_weight and public_largest_weight were "
-    "chosen by constants and public data alone."
-)
 APART = (
     "Every sentence above holds only if the code that puts batches together treats examples apart, and what "
     "the loop does to inputs does: mixup, for example, does not. What is drawn at random there, such as a "
@@ -76,7 +72,6 @@ def assumptions(
     secure: bool,
     estimator: bool = False,
     classes_given: bool = True,
-    weights_given: bool = False,
     loops: bool = False,
     loss_given: bool = False,
     alone: bool = False,
@@ -97,7 +92,6 @@ def assumptions(
     said = (
         (SIZE, not size_given),
         (CLASSES, not classes_given),
-        (WEIGHTS, weights_given),
         (APART, loops),
         (LOSS, loops and not loss_given),
         (PASSES, loops and secure and not alone),

@@ -1,7 +1,7 @@
 """Private full-batch gradient descent for softmax and linear regression (Algorithm 1), with torch alone."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -22,12 +22,6 @@ from ringfence.training.clipping import Clip, secure_sensitivity
 _MOST_STEPS = 10**6  # more would not end: every step looks at every example
 _SPREAD = 2.0**-32  # how far, relative to the clip, rounding may move one gradient in a secure run
 _CHUNK_ENTRIES = 1 << 23  # how many numbers of per-example gradients are held at once
-_FEW = 32  # up to this number of different weights, sums are taken group by group
-
-BALANCED = (
-    "class_weight must be a dict of public weights, got 'balanced': those weights are computed from the "
-    "private counts of the labels, and would be released without noise"
-)
 
 
 @dataclass(frozen=True)
@@ -109,7 +103,6 @@ def train_linear(
     seed: int | None = None,
     momentum: float = 0.0,
     secure: bool = False,
-    example_weights: "ExampleWeights | None" = None,
     start: Tensor | None = None,
 ) -> LinearRun:
     """Trains by ``steps`` steps on features (n, p) and labels (n,) in 0 .. classes - 1.
@@ -127,9 +120,6 @@ def train_linear(
     ``secure``: releases are those of ``Mechanism.release``, with fresh randomness and no seed, and
     everything is computed in float64. Their rounding is charged (``secure_sensitivity``); their finite
     randomness is not in the account, see ``PrivacyLoss.drawn_securely``.
-
-    ``example_weights`` multiply clipped gradients: a record is then charged with the clip times their public
-    bound, and the noise of a seed belongs to the weights too.
 
     Guarantee: features and labels influence the weights through the mechanism only, and the account of the
     result charges every release.
@@ -151,24 +141,20 @@ def train_linear(
             f"mechanism must fit weights of shape {list(weights.shape)}, its own is {list(shape)}"
         )
     refuse_secure(secure, "seed", seed, public_size)
-    if secure and example_weights is not None:
-        raise ValueError("example_weights must be None in a secure run, which does not charge their rounding")
     if secure and classes == 1:
         raise ValueError(
             "classes must be at least 2 in a secure run, which does not charge squared errors' rounding"
         )
-    own = () if example_weights is None else (example_weights.values,)
+    own: tuple[Tensor, ...] = ()
     if start is not None:
         given = checks.finite("start", checks.tensor("start", start))
         if given.shape != weights.shape:
             raise ValueError(f"start must have shape {list(weights.shape)}, got {list(given.shape)}")
         weights = given.to(weights)
-        own = (*own, weights)
+        own = (weights,)
     data = b"" if seed is None else data_digest(features, labels, *own)
     noise = settings.noise(data, size, classes)
     sensitivity = charged_sensitivity(clip, len(features), size, secure=secure)
-    if example_weights is not None:
-        sensitivity = sensitivity.times(example_weights.largest)
     if secure:
         features, weights = features.double(), weights.double()
         longest = torch.linalg.vector_norm(features, dim=1).amax()
@@ -182,11 +168,7 @@ def train_linear(
             theta = clip.outer_sum(accurate, features)
             released = mechanism.release(theta)
         else:
-            plain = residuals(weights, features, labels)
-            if example_weights is None:
-                theta = clip.outer_sum(plain, features)
-            else:
-                theta = example_weights.outer_sum(clip, plain, features)
+            theta = clip.outer_sum(residuals(weights, features, labels), features)
             released = mechanism.sample(theta, generator=side_by_side([noise], step, device=theta.device))
         trajectory.append(Step(weights, theta))
         velocity = settings.momentum * velocity + released
@@ -349,98 +331,3 @@ def clipped_gradients(weights: Tensor, features: Tensor, labels: Tensor, clip: C
     for some, theirs in zip(features.split(length), labels.split(length), strict=True):
         outer = residuals(weights, some, theirs).unsqueeze(2) * some.unsqueeze(1)
         yield clip(outer).flatten(1)
-
-
-@dataclass(frozen=True)
-class ExampleWeights:
-    """Weights of the examples, which are private, and the public number that no weight is above.
-
-    An example adds its clipped gradient times its weight, so that one record moves a sum by at most the clip
-    times ``largest``. A weight belongs to its record: one who knows all other records does not know it.
-
-    >>> weights = ExampleWeights(torch.tensor([0.5, 2.0]).double(), largest=2.0)
-    >>> from ringfence import Clamp
-    >>> weights.outer_sum(Clamp(1.0), torch.ones(2, 1), torch.tensor([[0.5], [3.0]])).round(decimals=3)
-    tensor([[2.2500]])
-    """
-
-    values: Tensor  # (n,), float64
-    largest: float
-
-    def outer_sum(self, clip: Clip, residuals: Tensor, features: Tensor) -> Tensor:
-        """Returns the weighted sum of clipped outer products of residuals (n, K) and features (n, p): (K, p).
-
-        Guarantee: each example adds its clipped gradient times its weight. Products with weights and sums of
-        them are computed in float64.
-        """
-        levels, which = torch.unique(self.values, return_inverse=True)
-        total = torch.zeros(residuals.shape[1], features.shape[1], dtype=torch.float64).to(features.device)
-        if len(levels) <= _FEW:
-            for place, level in enumerate(levels.tolist()):
-                own = which == place
-                total += level * clip.outer_sum(residuals[own], features[own])
-            return total.to(features.dtype)
-        length = max(1, _CHUNK_ENTRIES // total.numel())
-        parts = (part.split(length) for part in (self.values, residuals, features))
-        for weights, some, theirs in zip(*parts, strict=True):
-            clipped = clip(some.unsqueeze(2) * theirs.unsqueeze(1)).double()
-            total += torch.tensordot(weights, clipped, dims=1)
-        return total.to(features.dtype)
-
-    def applied(self, gradients: Iterator[Tensor]) -> Iterator[Tensor]:
-        """Yields clipped gradients (m, d), some examples at a time, each times its weight."""
-        start = 0
-        for some in gradients:
-            yield some * self.values[start : start + len(some), None].to(some.dtype)
-            start += len(some)
-
-
-def example_weights(
-    sample_weight: Any, class_weight: Any, largest: Any, classes: list[Any], codes: Tensor
-) -> ExampleWeights | None:
-    """Returns weights of examples whose labels have the places ``codes`` in ``classes``; None if all are 1.
-
-    ``class_weight`` has a public number for some of the classes, and the others have 1. ``largest`` is the
-    public bound of ``sample_weight``. The weight of an example is the product of both.
-
-    >>> weights = example_weights([1.0, 0.5], {"b": 3.0}, 1.0, ["a", "b"], torch.tensor([0, 1]))
-    >>> weights.values.tolist(), weights.largest
-    ([1.0, 1.5], 3.0)
-    """
-    bound = checks.number("public_largest_weight", largest, checks.positive)
-    if sample_weight is None and class_weight is None:
-        return None
-    own = torch.ones(len(codes), dtype=torch.float64)
-    if sample_weight is None:
-        bound = 1.0
-    else:
-        own = checks.not_negative("sample_weight", sample_weight).double().cpu()
-        if own.shape != (len(codes),):
-            raise ValueError(
-                f"sample_weight must be one number per example, {len(codes)}, got shape {list(own.shape)}"
-            )
-        checks.require(
-            "sample_weight", f"must be at most public_largest_weight, {bound:g}", own, own <= bound
-        )
-    of_class = torch.tensor(_class_weights(class_weight, classes), dtype=torch.float64)
-    # a product of two floats may be rounded up: the bound is the product of both bounds, rounded alike
-    return ExampleWeights((own * of_class[codes.cpu()]).to(codes.device), bound * float(of_class.max()))
-
-
-def _class_weights(class_weight: Any, classes: list[Any]) -> list[float]:
-    if class_weight is None:
-        return [1.0] * len(classes)
-    if isinstance(class_weight, str) and class_weight == "balanced":
-        raise ValueError(BALANCED)
-    if not isinstance(class_weight, Mapping):
-        raise TypeError(f"class_weight must be a dict of public weights, got {class_weight!r}")
-    for name in class_weight:
-        if name not in classes:
-            raise ValueError(f"class_weight must name classes only, got {name!r}: the classes are {classes}")
-    weights = [
-        checks.number(f"class_weight of {name!r}", class_weight.get(name, 1.0), checks.not_negative)
-        for name in classes
-    ]
-    if max(weights) == 0:
-        raise ValueError(f"class_weight must have a weight above 0, got {class_weight!r}")
-    return weights

@@ -46,7 +46,7 @@ class PlannedSum:
 
 
 def planned_sums(
-    mu: float, share: float, features: int, classes: int, largest_weight: float, *, unit_rows: bool = False
+    mu: float, share: float, features: int, classes: int, *, unit_rows: bool = False
 ) -> dict[str, PlannedSum]:
     """Returns the sums that will be released, by name, in their order.
 
@@ -54,7 +54,7 @@ def planned_sums(
     it on the mean of rows that have norm 1, and COUNTS_SHARE on the counts of so many classes; where a number
     is 0 nothing is.
 
-    >>> sums = planned_sums(1.0, 0.2, features=4, classes=2, largest_weight=1.0)
+    >>> sums = planned_sums(1.0, 0.2, features=4, classes=2)
     >>> [(name, each.width) for name, each in sums.items()]
     [('magnitudes', 244), ('moments 1', 8), ('moments 2', 8), ('classes', 2)]
     >>> round(sum((each.clip.norm / float(each.law.sigma)) ** 2 for each in sums.values()), 3)
@@ -69,7 +69,7 @@ def planned_sums(
             own = mu * math.sqrt(share / 2 / _ROUNDS)
             sums[f"moments {number}"] = PlannedSum.of(2 * features, _TYPICAL * root, own)
     if classes:
-        sums["classes"] = PlannedSum.of(classes, largest_weight, mu * math.sqrt(COUNTS_SHARE))
+        sums["classes"] = PlannedSum.of(classes, 1.0, mu * math.sqrt(COUNTS_SHARE))
     return sums
 
 
@@ -160,7 +160,7 @@ def private_scaling(rows: Tensor, sums: PrivateSums) -> tuple[Tensor, Tensor]:
 
     >>> generator = torch.Generator().manual_seed(0)
     >>> rows = torch.randn(20_000, 3, generator=generator) * torch.tensor([1e-3, 1.0, 50.0])
-    >>> plan = planned_sums(2.0, 0.2, 3, 0, 1.0)
+    >>> plan = planned_sums(2.0, 0.2, 3, 0)
     >>> sums = PrivateSums(plan, 20_000, 2e4, 0, b"", False)
     >>> center, scale = private_scaling(rows + 30 * rows.std(0), sums)
     >>> ((center / rows.std(0)).round().tolist(), (scale / rows.std(0)).round().tolist())
@@ -227,7 +227,7 @@ def private_row_scaling(rows: Tensor, sums: PrivateSums) -> tuple[Tensor, Tensor
     Guarantee: the result depends on the rows through one released sum only.
 
     >>> rows = torch.nn.functional.normalize(torch.tensor([[3.0, 1.0], [3.0, -1.0]]).repeat(5000, 1))
-    >>> sums = PrivateSums(planned_sums(2.0, 0.2, 2, 0, 1.0, unit_rows=True), 10_000, 1e4, 0, b"", False)
+    >>> sums = PrivateSums(planned_sums(2.0, 0.2, 2, 0, unit_rows=True), 10_000, 1e4, 0, b"", False)
     >>> [part.numpy().round(2).tolist() for part in private_row_scaling(rows, sums)]
     [[0.95, 0.0], [0.22, 0.22]]
     """
@@ -252,26 +252,22 @@ def _james_stein_factor(noise: float, found: Tensor) -> float:
     return max(0.0, 1 - noise / square) if square > 0 else 0.0
 
 
-def private_log_shares(
-    labels: Tensor, classes: int, weights: Tensor | None = None, *, sums: PrivateSums
-) -> Tensor:
-    """Returns the logarithms of the classes' shares of all examples (of all weight), from noisy counts.
+def private_log_shares(labels: Tensor, classes: int, *, sums: PrivateSums) -> Tensor:
+    """Returns the logarithms of the classes' shares of all examples, from noisy counts.
 
     The counts are shrunk towards each other as their noise deserves, and no class is taken to have fewer
     examples than the noise has standard deviations.
 
-    >>> sums = PrivateSums(planned_sums(1.0, 0.0, 0, 2, 1.0), 1000, 1e3, 0, b"", False)
+    >>> sums = PrivateSums(planned_sums(1.0, 0.0, 0, 2), 1000, 1e3, 0, b"", False)
     >>> private_log_shares(torch.tensor([0] * 900 + [1] * 100), 2, sums=sums).exp().round(decimals=1).tolist()
     [0.9, 0.1]
     """
-    own = torch.ones(len(labels), dtype=torch.float64, device=labels.device) if weights is None else weights
 
     def one_hot() -> Iterator[Tensor]:
-        length = max(1, _ENTRIES // classes)
-        for some, theirs in zip(labels.split(length), own.split(length), strict=True):
-            yield torch.nn.functional.one_hot(some, classes) * theirs[:, None]
+        for some in labels.split(max(1, _ENTRIES // classes)):
+            yield torch.nn.functional.one_hot(some, classes).double()
 
-    theta = torch.bincount(labels, own, minlength=classes).double()
+    theta = torch.bincount(labels, minlength=classes).double()
     counts, noise = sums.release("classes", theta, one_hot), float(sums.plan["classes"].law.sigma)
     apart = counts - counts.mean()
     counts = (counts.mean() + apart * _james_stein_factor((classes - 1) * noise**2, apart)).clamp(

@@ -32,13 +32,11 @@ from ringfence.numerics.rounding import UP
 from ringfence.training.assumptions import assumptions, refuse_secure
 from ringfence.training.clipping import Clamp, Clip, Norm
 from ringfence.training.linear import (
-    ExampleWeights,
     LinearRun,
     LinearSettings,
     charged_sensitivity,
     clipped_gradients,
     data_digest,
-    example_weights,
     train_linear,
 )
 from ringfence.training.linear_information import information_losses
@@ -57,10 +55,6 @@ from ringfence.training.private_statistics import (
 )
 from ringfence.training.target import Target, law_of_target
 
-NO_WEIGHTS = (
-    "sample_weight and class_weight must be None where secure is True: the rounding of weighted sums is not "
-    "charged"
-)
 _NO_TARGET: dict[str, Any] = {"clip": Clamp(1e-3), "learning_rate": 1.0, "steps": 10, "momentum": 0.0}
 _INTERCEPT = 0.3  # the feature that is the same in all rows, where there is a target
 _MANY = 100  # classes of integers: more are likely to be numbers
@@ -101,10 +95,10 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         loss = self.account_.privacy_loss().drawn_securely(self._numbers * self.secure)
         return replace(loss.guarantee(delta), assumptions=self.assumptions_)
 
-    def planned_cost(self, X: Any, y: Any, sample_weight: Any = None) -> PrivacyLoss:  # noqa: N803
+    def planned_cost(self, X: Any, y: Any) -> PrivacyLoss:  # noqa: N803
         """Returns what ``fit`` will cost, for every dataset; nothing is released or kept."""
         estimator: Self = clone(self)
-        data = estimator._prepared(X, y, sample_weight)
+        data = estimator._prepared(X, y)
         return estimator._planned(data).cost(data)
 
     @cached_property
@@ -144,16 +138,16 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         return self._training
 
     @abstractmethod
-    def _prepared(self, X: Any, y: Any, sample_weight: Any = None) -> "ProbeData":  # noqa: N803
+    def _prepared(self, X: Any, y: Any) -> "ProbeData":  # noqa: N803
         """Returns the data as it was given, mapped by what is public; everything about it is checked here."""
 
     @abstractmethod
     def _rule(self, mu: float, size: float, data: "ProbeData") -> "DefaultSettings":
         """Returns the settings that follow from public numbers."""
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any = None) -> "_Training":  # noqa: N803
+    def _fit(self, X: Any, y: Any) -> "_Training":  # noqa: N803
         """Trains, and sets what all estimators have."""
-        data = self._prepared(X, y, sample_weight)
+        data = self._prepared(X, y)
         plan = self._planned(data)
         with one_thread(data.features.numel() * data.outputs):
             training = _Training.of(data, plan)
@@ -162,7 +156,6 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
             size_given=self.public_size is not None,
             classes_given=data.classes is None or self.public_classes is not None,
             seed_given=self.random_state is not None,
-            weights_given=data.weights is not None,
             secure=self.secure,
             estimator=True,
         )
@@ -257,8 +250,6 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         """
         secure: bool = self.secure
         refuse_secure(secure, "random_state", self.random_state, self.public_size)
-        if secure and data.weights is not None:
-            raise ValueError(NO_WEIGHTS)
         size = self._size(len(data.features))
         target, chosen = Target.asked(self.target_epsilon, self.target_delta), _NO_TARGET
         scales, sums = self._scales, {}
@@ -276,7 +267,7 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
             columns = data.width + (data.classes is None)  # what is predicted is scaled like a feature
             counted = data.outputs if intercept and data.classes is not None else 0
             share, rows = rule.share if scales else 0.0, data.classes is not None and data.norms is not None
-            sums = planned_sums(mu, share, columns, counted, data.largest_weight, unit_rows=rows)
+            sums = planned_sums(mu, share, columns, counted, unit_rows=rows)
             chosen = {**chosen, "clip": rule.clip, "steps": rule.steps, "momentum": rule.momentum}
         chosen = {
             name: value if (own := getattr(self, name)) is None else own for name, value in chosen.items()
@@ -295,7 +286,6 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
             return plan
         settings, shape = plan.settings, plan.shape(data)
         norm = Sensitivity.of(settings.clip.sensitivity).longest_square(torch.ones(()), shape) ** 0.5
-        norm *= data.largest_weight
         return plan.with_(learning_rate=rule.movement * (1 - settings.momentum) / (settings.steps * norm))
 
 
@@ -318,11 +308,10 @@ class LinearProbe(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
     shifted and divided (``training.private_statistics``); ``public_center`` and ``public_scale``, numbers or
     arrays that features are shifted and divided by before that; ``unit_rows``, which then divides every row
     by its length, so that only the mean of rows is left to be found; ``public_size``, the number that the sum
-    is divided by; ``public_classes``, all the labels there may be; ``class_weight``, a dict of public weights
-    of classes; ``public_largest_weight``, which no ``sample_weight`` of ``fit`` is above; ``random_state``;
-    ``device``; ``secure``, which takes noise from the operating system, without a seed, and releases points
-    of a public grid. Rounding and finite randomness are then part of ``guarantee``, but not of the numbers of
-    single examples (docs/security.md). None stands for Clamp(1e-3), 1.0, 10, 0.0 and False where ``clip``,
+    is divided by; ``public_classes``, all the labels there may be; ``random_state``; ``device``; ``secure``,
+    which takes noise from the operating system, without a seed, and releases points of a public grid.
+    Rounding and finite randomness are then part of ``guarantee``, but not of the numbers of single examples
+    (docs/security.md). None stands for Clamp(1e-3), 1.0, 10, 0.0 and False where ``clip``,
     ``learning_rate``, ``steps``, ``momentum`` and ``unit_rows`` are not given and there is no target. With a
     target, ``private_scaling`` is True; rows are divided by their length where it is False, and where
     ``features_are_alike`` says so, by public numbers: above all where features are many. With an intercept
@@ -360,17 +349,11 @@ class LinearProbe(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
     """
 
     public_classes: Any = None
-    class_weight: Any = None
-    public_largest_weight: float = 1.0
     secure: bool = False
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # noqa: N803 (scikit-learn's names)
-        """Trains on features (n, p), dense or sparse, and labels (n,).
-
-        ``sample_weight`` (n,) has numbers from 0 to ``public_largest_weight``: an example adds its clipped
-        gradient times its weight. Everything is checked before anything is released.
-        """
-        self.classes_ = self._fit(X, y, sample_weight).data.classes
+    def fit(self, X: Any, y: Any) -> Self:  # noqa: N803 (scikit-learn's names)
+        """Trains on features (n, p), dense or sparse, and labels (n,); checks them before any release."""
+        self.classes_ = self._fit(X, y).data.classes
         return self
 
     def decision_function(self, X: Any) -> Any:  # noqa: N803
@@ -421,7 +404,7 @@ class LinearProbe(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
         scale = np.broadcast_to(np.asarray(plain(self.public_scale), np.float64), training.data.width)
         return training.fisher_information_loss(torch.from_numpy(1 / scale * UP), kind).numpy()
 
-    def _prepared(self, X: Any, y: Any, sample_weight: Any = None) -> "ProbeData":  # noqa: N803
+    def _prepared(self, X: Any, y: Any) -> "ProbeData":  # noqa: N803
         with np.errstate(over="ignore"):  # what float32 does not hold is refused
             X, y = _validated(self, X, y, dtype=np.float32, accept_sparse="csr")  # noqa: N806
         check_classification_targets(y)
@@ -435,10 +418,7 @@ class LinearProbe(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
             )
         values, norms = self._features(X)
         labels = torch.from_numpy(codes).to(values.device)
-        weights = example_weights(
-            sample_weight, self.class_weight, self.public_largest_weight, classes.tolist(), labels
-        )
-        return ProbeData(classes, values, labels, values.shape[1], norms, weights)
+        return ProbeData(classes, values, labels, values.shape[1], norms)
 
     def _rule(self, mu: float, size: float, data: "ProbeData") -> "DefaultSettings":
         given = {"scaling": self._scales, "counts": bool(self.fit_intercept)}
@@ -457,7 +437,6 @@ class ProbeData:
     labels: Tensor
     width: int  # the number of features, without an intercept
     norms: Tensor | None = None  # of the rows before they were scaled to norm 1, if they were
-    weights: ExampleWeights | None = None
 
     def scaled(self, center: Tensor, scale: Tensor) -> "ProbeData":
         """Returns the same data with features shifted and divided, and no row of norm above 1.
@@ -486,11 +465,6 @@ class ProbeData:
     def outputs(self) -> int:
         """The number of scores: one for each class, or 1."""
         return 1 if self.classes is None else len(self.classes)
-
-    @property
-    def largest_weight(self) -> float:
-        """The public number that no example's weight is above."""
-        return 1.0 if self.weights is None else self.weights.largest
 
 
 def _validated(estimator: BaseEstimator, *data: Any, **options: Any) -> Any:
@@ -649,7 +623,7 @@ class _Plan:
         """
         settings, examples = self.settings, len(data.features)
         moves = charged_sensitivity(settings.clip, examples, self.size, secure=self.secure)
-        account = PerInstanceAccountant(settings.mechanism, moves.times(data.largest_weight))
+        account = PerInstanceAccountant(settings.mechanism, moves)
         for planned in self.sums.values():
             own = charged_sensitivity(planned.clip, examples, self.size, secure=self.secure)
             account.step_worst_case(torch.zeros(planned.width), mechanism=planned.law, sensitivity=own)
@@ -675,8 +649,7 @@ class _Training:
         """Makes every release of the plan."""
         settings: dict[str, Any] = {"public_size": plan.size, "secure": plan.secure}
         seed, data, scaling, start = plan.settings.seed, given, None, None
-        own = () if given.weights is None else (given.weights.values,)
-        digest = b"" if seed is None else data_digest(given.features, given.labels, *own)
+        digest = b"" if seed is None else data_digest(given.features, given.labels)
         sums = PrivateSums(plan.sums, len(given.features), seed=seed, data=digest, **settings)
         if "mean" in plan.sums:
             scaling = private_row_scaling(given.features, sums)
@@ -690,10 +663,9 @@ class _Training:
         data = data.with_intercept(plan.intercept)
         if "classes" in plan.sums:
             start = torch.zeros(plan.shape(given), dtype=torch.float64)
-            start[:, -1] = private_log_shares(given.labels, given.outputs, *own, sums=sums) / plan.intercept
+            start[:, -1] = private_log_shares(given.labels, given.outputs, sums=sums) / plan.intercept
         run = train_linear(
-            *(data.features, data.labels, data.outputs),
-            **{**vars(plan.settings), **settings, "example_weights": data.weights, "start": start},
+            *(data.features, data.labels, data.outputs), **{**vars(plan.settings), **settings, "start": start}
         )
         return cls(data, plan.settings.clip, run, sums.released, scaling)
 
@@ -720,8 +692,6 @@ class _Training:
             examples.step(each.theta, each.parts(), mechanism=each.law)
         for step in self.run.trajectory:
             gradients = clipped_gradients(step.weights, self._features, self.data.labels, self.clip)
-            if self.data.weights is not None:
-                gradients = self.data.weights.applied(gradients)
             examples.step(step.theta.reshape(-1), gradients)
         return examples.epsilons(delta, kind)
 
@@ -740,8 +710,6 @@ class _Training:
             attributes,
             kind=kind,
         ).cpu()
-        if self.data.weights is not None:  # the derivative of what an example adds has its weight as a factor
-            eta = eta * self.data.weights.values.cpu() * UP
         if norms is None:
             return eta
         return torch.where(norms > 0, eta / norms.cpu(), torch.inf) * UP * float(rates.max()) * UP

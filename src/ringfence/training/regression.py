@@ -48,7 +48,7 @@ class LinearRegression(RegressorMixin, LinearEstimator):  # type: ignore[misc]
         """Returns the predicted number for each row of X."""
         return self._scores(X)
 
-    def _prepared(self, X: Any, y: Any, sample_weight: Any = None) -> ProbeData:  # noqa: N803
+    def _prepared(self, X: Any, y: Any) -> ProbeData:  # noqa: N803
         with np.errstate(over="ignore"):  # what float32 does not hold is refused
             X, y = _validated(self, X, y, dtype=np.float32, accept_sparse="csr", y_numeric=True)  # noqa: N806
         values, norms = self._features(X)

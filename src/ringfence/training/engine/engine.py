@@ -78,7 +78,7 @@ class PrivacyEngine:
 
     Speed. The model runs under vmap, so that its code sees one example whatever the batch. Known layers take
     all examples at once and add up their clipped sums themselves, at about the cost of ordinary training.
-    With ``secure`` and with ``Scale`` the gradient of every example is formed. Where vmap cannot run a model,
+    With ``secure`` the gradient of every example is formed. Where vmap cannot run a model,
     each example goes through a copy of it; ``fallback_reason`` says why. With ``cuda_graphs`` a GPU repeats
     the passes from a recording of the second one, which saves the work of Python: what the model decides
     there, such as a rate of dropout that falls from step to step, is then decided once. "auto" does so where
@@ -179,8 +179,8 @@ class PrivacyEngine:
         self.loss, self.fisher_every, self.fisher_kind = loss, fisher_every, fisher_kind
         self.on_step, self.memory_budget = on_step, memory_budget
         self.cuda_graphs, self.secure = cuda_graphs, secure
-        if cuda_graphs != "auto" and checks.flag("cuda_graphs", cuda_graphs) and self._forms_gradients:
-            raise ValueError("cuda_graphs must be False with secure or Scale, got True")
+        if cuda_graphs != "auto" and checks.flag("cuda_graphs", cuda_graphs) and secure:
+            raise ValueError("cuda_graphs must be False with secure, got True")
         self.given_seed = None if seed is None else checks.seed(seed)
         self._noise = Noise(seed)
         self._run: TrainingRun | None = None
@@ -249,7 +249,7 @@ class PrivacyEngine:
         on_gpu = any(parameter.is_cuda for parameter in parameters)
         if self.cuda_graphs is True and not on_gpu:
             raise ValueError("cuda_graphs needs a model on a GPU: move it there before make_private")
-        records = self.cuda_graphs and on_gpu and not self._forms_gradients and not layout.settings
+        records = self.cuda_graphs and on_gpu and not self.secure and not layout.settings
         kind = RecordedGradients if records else ExampleGradients
         # on a GPU in passes of one shape
         per_unit = plan.units.per_unit
@@ -327,12 +327,9 @@ class PrivacyEngine:
             return self.run.gradients.not_recorded_because
         if not self.cuda_graphs:
             return "cuda_graphs is False"
-        formed = "the gradient of every example is formed, with secure and with Scale"
-        return formed if self._forms_gradients else "the model is not on a GPU, or is sharded"
-
-    @property
-    def _forms_gradients(self) -> bool:
-        return self.secure or self.clip.looks_at == "all"
+        if self.secure:
+            return "the gradient of every example is formed, with secure"
+        return "the model is not on a GPU, or is sharded"
 
     @property
     def slower_layers(self) -> dict[str, str]:
@@ -386,7 +383,7 @@ class PrivacyEngine:
     def close(self) -> None:
         """Closes the files of ``save`` and ``load``, so that another engine may have them.
 
-        This one releases nothing more until it loads them.
+        This one releases and saves nothing more until it loads them.
         """
         if self._run is not None:
             self.run.close()
