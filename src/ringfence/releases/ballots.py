@@ -513,7 +513,8 @@ def cost_of(law: Callable[[float], DecisionLaw], poll: Poll, queries: int) -> Ca
 class Decisions:
     """One decision for each query, and its account, by Rényi divergences and tight.
 
-    ``details`` of the account has the votes, the chances of a wrong decision. The tight profile is of queries that were fixed in advance: not of ``adaptive`` ones.
+    ``details`` of the account has the votes and the chances of a wrong decision. The tight profile is of
+    queries that were fixed in advance: not of ``adaptive`` ones.
 
     >>> import ringfence as rf
     >>> surplus = torch.tensor([40.0, -3.0], dtype=torch.float64)
