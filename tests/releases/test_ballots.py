@@ -9,14 +9,22 @@ import ringfence as rf
 from ringfence.accounting.decision_publication import publishing_cost
 from ringfence.accounting.decisions import decision_profile
 from ringfence.noise import Noise
-from ringfence.releases.ballots import Decisions, Votes, publishing_loss, read_ballots, read_counts
+from ringfence.releases.ballots import (
+    Decisions,
+    Votes,
+    count_marks,
+    keep_few,
+    publishing_loss,
+    read_ballots,
+    read_counts,
+)
 from ringfence.releases.reader import public_values
 from tests.tensors import float64
 
 
 def test_the_smallest_proof_counts_and_covers_every_voter() -> None:
     marks = torch.tensor([[0, 0]] * 30 + [[1, -1]] * 10)
-    votes = Votes.of_ballots(["a", "b"], ("yes", "no"), marks, list(range(40)))
+    votes = Votes(["a", "b"], ("yes", "no"), count_marks(["a", "b"], marks, 2), "persons")
     law, surplus = rf.StochasticSign(10.0), float64([20, 30])
     account = Decisions(law, surplus, neighbours="added", at_most=None, delta=1e-6, votes=votes).account
     profile = decision_profile(law, surplus, neighbours="added")
@@ -68,21 +76,18 @@ def test_counts_and_ballots_agree() -> None:
     assert np.array_equal(counted.counts, as_is.counts)
     assert (counted.queries, counted.choices, counted.rows_are) == (["x", "y"], ("a", "b"), "persons")
     assert (as_is.queries, as_is.choices, as_is.rows_are) == ([1, 2], ("0", "1"), "aggregated")
-    assert as_is.marks is None
 
 
 def test_which_marks_count_depends_on_the_person_alone_and_is_fair() -> None:
     marks = torch.randint(-1, 2, (4000, 5), generator=torch.Generator().manual_seed(0))
-    ballots = Votes.of_ballots(list("abcde"), ("yes", "no"), marks)
-    kept = ballots.limit(2, Noise(seed=1)).marks
+    kept = keep_few(marks, 2, Noise(seed=1).at("ballots"))
     assert bool(((kept == marks) | (kept == -1)).all())
     assert torch.equal((kept >= 0).sum(dim=1), (marks >= 0).sum(dim=1).clamp(max=2))
-    fewer = Votes.of_ballots(list("abcde"), ("yes", "no"), marks[:-1]).limit(2, Noise(seed=1)).marks
+    fewer = keep_few(marks[:-1], 2, Noise(seed=1).at("ballots"))
     assert torch.equal(fewer, kept[:-1])
     full = (marks >= 0).all(dim=1)
     shares = (kept[full] >= 0).double().mean(dim=0)  # of 2 in 5
     assert float((shares - 0.4).abs().max()) < 4 * (0.24 / int(full.sum())) ** 0.5
-    assert ballots.limit(5, Noise()) is ballots
 
 
 def test_values_in_files_are_text() -> None:

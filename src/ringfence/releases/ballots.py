@@ -32,7 +32,7 @@ from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.decision import Decision
 from ringfence.mechanisms.sign import StochasticSign
 from ringfence.mechanisms.winner import GumbelWinner
-from ringfence.noise import Noise
+from ringfence.noise import CipherDraws, Noise
 from ringfence.numerics.blocks import at_once
 from ringfence.numerics.normal import log_tail
 from ringfence.numerics.rounding import rounded_up
@@ -80,9 +80,8 @@ UNCLEAR = -2  # the mark of a 0, which is no answer, unless nobody chose the las
 
 @dataclass(frozen=True)
 class Votes:
-    """Counts of voters, (queries, choices), and the ballots that they were counted from, if any.
+    """Counts of voters, (queries, choices).
 
-    ``marks`` are the numbers of the choices, (people, queries), and negative where a person made none.
     ``voters`` is how many ballots there are, where that is known. ``keys`` are the columns that tell the
     queries apart, where there are some, and ``for_owner`` are sentences for the owner of the data alone.
     """
@@ -91,56 +90,13 @@ class Votes:
     choices: tuple[Any, ...]
     counts: Tensor
     rows_are: RowsAre
-    marks: Tensor | None = None
     voters: int | None = None
     keys: Columns | None = None
     for_owner: tuple[str, ...] = ()
 
-    @classmethod
-    def of_ballots(
-        cls, queries: list[Any], choices: tuple[Any, ...], marks: Tensor, rows_are: RowsAre = "rows"
-    ) -> "Votes":
-        """Counts ballots.
-
-        >>> Votes.of_ballots(["q"], ("yes", "no"), torch.tensor([[0], [0], [1], [-1]])).counts.tolist()
-        [[2.0, 1.0]]
-        """
-        many = len(choices) + 2
-        found = torch.zeros(len(queries) * many, dtype=torch.int64)
-        first = many * torch.arange(len(queries)) + 2  # those who made none come first, and are left out
-        for some in marks.split(at_once(_COUNTED, each=len(queries))):
-            found += torch.bincount((first + some).flatten(), minlength=len(found))
-        unclear, _, *counts = found.view(-1, many).T
-        for name, zeros, last in zip(queries, unclear.tolist(), counts[-1].tolist(), strict=True):
-            check_clear(name, zeros > 0 and not last)
-        return cls(queries, choices, torch.stack(counts, dim=1).double(), rows_are, marks, len(marks))
-
     def values(self, law: DecisionLaw) -> Tensor:
         """The numbers that a law decides on: counts, or for a law of surpluses yes minus no."""
         return self.counts[:, 0] - self.counts[:, 1] if isinstance(law, Mechanism) else self.counts
-
-    def limit(self, at_most: int | None, noise: Noise) -> "Votes":
-        """Keeps at most so many marks of each person, drawn at random; aggregated counts stay as they are.
-
-        Guarantee: which marks of a person count depends on that person's ballot and on random numbers that
-        belong to that person alone, so one person changes the counts of at most ``at_most`` queries.
-
-        >>> marks = torch.tensor([[0, 1, 0, -1], [-1, -1, 1, -1]])
-        >>> kept = Votes.of_ballots(list("abcd"), ("yes", "no"), marks).limit(2, Noise()).marks
-        >>> (kept >= 0).sum(dim=1).tolist(), bool(((kept == marks) | (kept == -1)).all())
-        ([2, 1], True)
-        """
-        if self.marks is None or at_most is None or at_most >= len(self.queries):
-            return self
-        draws = noise.at("decisions", "ballots", at_most)
-        kept, beyond = [], 0
-        for some in self.marks.split(at_once(_NUMBERS, each=len(self.queries))):
-            place = draws.uniforms(some.shape).masked_fill(some < 0, 2.0)
-            beyond += int(((some >= 0).sum(dim=1) > at_most).sum())
-            first = place.argsort(dim=1)[:, :at_most]
-            kept.append(torch.full_like(some, -1).scatter(1, first, some.gather(1, first).clamp(min=-1)))
-        votes = Votes.of_ballots(self.queries, self.choices, torch.cat(kept), self.rows_are)
-        return replace(votes, for_owner=(*self.for_owner, *([short_of(beyond, at_most)] if beyond else ())))
 
 
 def check_clear(column: str, unclear: bool) -> None:
@@ -163,27 +119,29 @@ def read_ballots(
     person: Any | None,
     ignore: Sequence[Any],
     limit: Callable[[int], int | None] = lambda queries: None,
+    noise: Noise | None = None,
 ) -> Votes:
     """Reads ballots: rows are people, columns queries. A missing value is no choice.
 
-    Ballots that are in memory, or few of them in files, are kept for the account. Others are counted where
-    they are, each person in as many queries as ``limit`` says of all.
+    Each person counts in as many queries as ``limit`` says of all, which ``noise`` draws for ballots that are
+    in memory, or few of them in files. Others are counted where they are.
 
     >>> import numpy as np
     >>> data = np.array([[7, 1, 0], [8, 1, 1]])
     >>> read = read_ballots(data, ("a", "b"), [0, 1].index, "", queries=None, argument="queries", person=0,
     ...                     ignore=())
-    >>> read.rows_are, read.marks.tolist()
-    ('persons', [[1, 0], [1, 1]])
+    >>> read.rows_are, read.counts.tolist()
+    ('persons', [[0.0, 2.0], [1.0, 1.0]])
     """
+    sentences: tuple[str, ...] = ()
     with open_ballots(data) as table:
         columns = list(table.columns)
         own = [] if person is None else [known_column("person", person, columns)]
         names = chosen_columns(argument, queries, [*checks.listed("ignore", ignore), *own], columns)
         rows_are: RowsAre = "persons" if own else "rows"
+        bound = limit(len(names))
         if isinstance(table, Rows):
             if not table.fits(len(names), _KEPT):
-                bound = limit(len(names))
                 counts = count_ballots(table, names, len(choices), code, rule, own, bound)
                 return Votes(names, choices, counts, rows_are, for_owner=tuple(table.for_owner))
             table = table.read([*own, *names])
@@ -192,7 +150,47 @@ def read_ballots(
         marks = table.coded(names, code, -1, rule)
     if not len(marks):
         raise ValueError("the table must have at least one row, got none")
-    return Votes.of_ballots(names, choices, marks, rows_are)
+    counts = count_marks(names, marks, len(choices))
+    if bound is not None and bound < len(names):
+        draws = (noise or Noise()).at("decisions", "ballots", bound)
+        parts = marks.split(at_once(_NUMBERS, each=len(names)))
+        counts = count_marks(names, torch.cat([keep_few(some, bound, draws) for some in parts]), len(choices))
+        if beyond := int(((marks >= 0).sum(dim=1) > bound).sum()):
+            sentences = (short_of(beyond, bound),)
+    return Votes(names, choices, counts, rows_are, len(marks), for_owner=sentences)
+
+
+def count_marks(names: list[Any], marks: Tensor, choices: int) -> Tensor:
+    """Counts marks, (people, queries): numbers of choices, negative where a person made none.
+
+    >>> count_marks(["q"], torch.tensor([[0], [0], [1], [-1]]), 2).tolist()
+    [[2.0, 1.0]]
+    """
+    many = choices + 2
+    found = torch.zeros(len(names) * many, dtype=torch.int64)
+    first = many * torch.arange(len(names)) + 2  # those who made none come first, and are left out
+    for some in marks.split(at_once(_COUNTED, each=len(names))):
+        found += torch.bincount((first + some).flatten(), minlength=len(found))
+    unclear, _, *counts = found.view(-1, many).T
+    for name, zeros, last in zip(names, unclear.tolist(), counts[-1].tolist(), strict=True):
+        check_clear(name, zeros > 0 and not last)
+    return torch.stack(counts, dim=1).double()
+
+
+def keep_few(marks: Tensor, at_most: int, draws: CipherDraws) -> Tensor:
+    """Keeps at most so many marks of each person, drawn at random; the others are -1.
+
+    Guarantee: which marks of a person count depends on that person's ballot and on random numbers that
+    belong to that person alone, so one person changes the counts of at most ``at_most`` queries.
+
+    >>> marks = torch.tensor([[0, 1, 0, -1], [-1, -1, 1, -1]])
+    >>> kept = keep_few(marks, 2, Noise().at("ballots"))
+    >>> (kept >= 0).sum(dim=1).tolist(), bool(((kept == marks) | (kept == -1)).all())
+    ([2, 1], True)
+    """
+    place = draws.uniforms(marks.shape).masked_fill(marks < 0, 2.0)
+    first = place.argsort(dim=1)[:, :at_most]
+    return torch.full_like(marks, -1).scatter(1, first, marks.gather(1, first).clamp(min=-1))
 
 
 def count_ballots(
@@ -374,8 +372,8 @@ class Poll:
             budget = replace(budget, multiplier=room_to_publish(budget.multiplier, binary))
         return cls(budget, neighbours, checked_at_most(at_most, neighbours), publish_epsilon, noise)
 
-    def limit(self, votes: Votes) -> "tuple[Poll, Votes]":
-        """The request and the votes with the bound on the queries of one person, None where all count."""
+    def limit(self, votes: Votes) -> "Poll":
+        """The request with the bound on the queries of one person, None where all count."""
         size, delta = self.size(len(votes.queries)), self.budget.delta
         if self.neighbours == "replaced" and votes.voters and delta * votes.voters > 1:
             warnings.warn(
@@ -383,7 +381,7 @@ class Poll:
                 "fail for one of them",
                 stacklevel=4,
             )
-        return replace(self, at_most=size), votes.limit(size, self.budget.noise)
+        return replace(self, at_most=size)
 
     def size(self, queries: int) -> int | None:
         """The bound on the queries of one person, None where all count."""

@@ -144,13 +144,13 @@ def release_winners(
             raise ValueError(f"{name} must be left out where data holds {kind}, got {given!r}")
     who: dict[str, Any] = {"person": person, "limit": poll.size}
     if of is not None:
-        read = read_votes(data, of=of, candidates=candidates, missing=missing, **cells, **who)
+        votes = read_votes(data, of=of, candidates=candidates, missing=missing, **cells, **who)
     elif candidates is None:
-        read = read_counts(data, query, ignore)
+        votes = read_counts(data, query, ignore)
     else:
         how: dict[str, Any] = {"queries": queries, "argument": "queries", "ignore": ignore}
-        read = read_choices(data, "candidates", candidates, **how, **who)
-    poll, votes = poll.limit(read)
+        votes = read_choices(data, "candidates", candidates, **how, **who, noise=budget.noise)
+    poll = poll.limit(votes)
     gaussian = winner_law(poll, len(votes.queries), confident_above, threshold_sigma)
     law = cast(Decision, poll.law(gaussian, len(votes.queries), len(votes.choices)))
     account, published = poll.charge(law, votes, "release_winners")
@@ -226,7 +226,7 @@ def release_votes(
     budget = Budget.checked(epsilon, delta, sigma, seed, ledger, what)
     poll = Poll.checked(budget, neighbours, at_most, publish_epsilon, usual="added", binary=True, noise=noise)
     code, rule = coding(yes, no, neither)
-    read = read_ballots(
+    votes = read_ballots(
         ballots,
         ("yes", "no"),
         code,
@@ -236,8 +236,9 @@ def release_votes(
         person=person,
         ignore=ignore,
         limit=poll.size,
+        noise=budget.noise,
     )
-    poll, votes = poll.limit(read)
+    poll = poll.limit(votes)
     gaussian = StochasticSign(poll.sigma(len(votes.queries), 4.0 if poll.neighbours == "replaced" else 1.0))
     law = poll.law(gaussian, len(votes.queries), 2)
     account, published = poll.charge(law, votes, "release_votes")
