@@ -1,7 +1,7 @@
 """Private training of any torch model: three objects in, three private objects out."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -394,49 +394,6 @@ class PrivacyEngine:
             raise missing("PrivacyEngine", name)
 
     __reduce__ = Noise.__reduce__
-
-
-def private_for_trainer(
-    engine: PrivacyEngine,
-    model: nn.Module,
-    optimizer: Optimizer,
-    loader: DataLoader[Any],
-    *,
-    target_epsilon: float | None,
-    target_delta: float,
-    epochs: float | None,
-) -> Private:
-    """Makes the objects of another library's trainer private; each of its batches must be a whole step.
-
-    ``epochs`` is None where the trainer does not end after a number of epochs, and then there is no target.
-    """
-    if target_epsilon is None:
-        private = engine.make_private(model, optimizer, loader)
-    elif epochs is None or epochs != int(epochs):
-        raise ValueError(f"target_epsilon needs a whole number of epochs and no max_steps, got {epochs}")
-    else:
-        target: dict[str, Any] = {"target_epsilon": target_epsilon, "target_delta": target_delta}
-        private = engine.make_private_with_epsilon(model, optimizer, loader, **target, epochs=int(epochs))
-    if private[2].batches_a_step > 1:
-        raise ValueError(
-            f"sampling 'full' needs a batch size of at least {len(private[2].dataset)}, got "  # type: ignore[arg-type]
-            f"{loader.batch_size}; the engine's memory_budget decides how many pass at once"
-        )
-    return private
-
-
-def refuse_settings(settings: Mapping[str, tuple[Any, tuple[Any, ...], str]]) -> None:
-    """Raises an error that names the first setting of a trainer that is not one of those allowed.
-
-    Each has its value, the values with which a step is what is accounted for, and the reason.
-
-    >>> refuse_settings({"fp16": (True, (False,), "a scaled loss would scale what is clipped")})
-    Traceback (most recent call last):
-    ValueError: fp16 must be False, got True: a scaled loss would scale what is clipped
-    """
-    for name, (value, allowed, why) in settings.items():
-        if value not in allowed:
-            raise ValueError(f"{name} must be {' or '.join(map(repr, allowed))}, got {value!r}: {why}")
 
 
 def _unwrapped(model: nn.Module) -> nn.Module:
