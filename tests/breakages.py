@@ -1798,7 +1798,7 @@ def tested(tree: Path, options: str, tests: Sequence[str], seconds: float | None
     finally:
         with suppress(ProcessLookupError):
             os.killpg(run.pid, signal.SIGKILL)
-        run.communicate()
+        run.wait()
     return run.returncode, said
 
 
