@@ -176,7 +176,7 @@ def test_labels_of_counts_and_of_predictions(tmp_path: Path) -> None:
         (
             "counts",
             ["--by", "age", "--bins", "age=0,old"],
-            "an edge of the bins of column 'age' must be a date like 2026-01-31 where",
+            "--bins must be NAME=EDGE,EDGE with numbers",
         ),
         ("counts", ["--by", "age", "--bins", "age=0,50"], "column 'age' has the value '"),
         ("counts", [*REGIONS, "--sigma", "3"], "epsilon or sigma must be given, and not both"),

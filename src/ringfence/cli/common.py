@@ -39,16 +39,17 @@ def option(kind: Any, says: str, *names: str, read: Callable[..., Any] | None = 
 
 
 def give_options(command: Callable[..., Any], options: Mapping[str, tuple[Any, Any]]) -> Callable[..., Any]:
-    """The command with more options, pairs of an option and its default, which it takes as ``**options``.
+    """The command with more options before its own, which it takes as ``**options``.
 
-    A default ``Parameter.empty`` is that of an option that must be given.
+    They are pairs of an option and its default; ``Parameter.empty`` is that of one that must be given.
     """
     own = [one for one in signature(command).parameters.values() if one.kind != Parameter.VAR_KEYWORD]
+    kind, needed = Parameter.KEYWORD_ONLY, [one for one in own if one.default is Parameter.empty]
     more = [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=one)
-        for name, (one, default) in options.items()
+        Parameter(name, kind, default=default, annotation=one) for name, (one, default) in options.items()
     ]
-    command.__signature__ = Signature([*own, *more])  # type: ignore[attr-defined]
+    every = [*needed, *more, *own[len(needed) :]]
+    command.__signature__ = Signature([one.replace(kind=kind) for one in every])  # type: ignore[attr-defined]
     return command
 
 

@@ -109,7 +109,11 @@ def read_bins(given: list[str] | None) -> dict[str, list[Any]] | None:
         try:
             bins[name] = [float(edge) for edge in edges.split(",")]
         except ValueError:
-            bins[name] = edges.split(",")  # dates
+            bins[name] = edges.split(",")
+            if not all(edge[:4].isdigit() and "-" in edge for edge in bins[name]):
+                raise ValueError(
+                    f"--bins must be NAME=EDGE,EDGE with numbers or dates as edges, got {one!r}"
+                ) from None
     return bins or None
 
 

@@ -214,13 +214,9 @@ def _parquet(path: Path) -> Arrays:
         raise ModuleNotFoundError(".parquet files need pyarrow: pip install 'ringfence[tables]'") from None
     path.open("rb").close()
     try:
-        table = parquet.read_table(path, partitioning=None)
+        return _from_table(path, arrow.types, parquet.read_table(path, partitioning=None))
     except (arrow.ArrowException, OSError, MemoryError) as error:
-        raise ValueError(f"{path} is not a .parquet file: {error}") from None
-    try:
-        return _from_table(path, arrow.types, table)
-    except arrow.ArrowException as error:
-        raise ValueError(f"{path} cannot be read: {error}") from None
+        raise ValueError(f"{path} is not a .parquet file that can be read: {error}") from None
 
 
 def _from_table(path: Path, types: Any, table: Any) -> Arrays:

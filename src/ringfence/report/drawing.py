@@ -45,9 +45,6 @@ def save_chart(chart: Chart, folder: Path, kinds: Sequence[str] = ("png", "pdf")
     >>> [file.name for file in files]
     ['demo.png', 'demo.pdf']
     """
-    name = chart.name
-    if name != Path(name).name or name in {"", ".", ".."}:
-        raise ValueError(f"name must be a file name without a folder, got {name!r}")
     from matplotlib import rc_context
 
     texts = [text for panel in chart.panels for text in (panel.title, panel.y_label, *panel.x_names)]
@@ -55,7 +52,7 @@ def save_chart(chart: Chart, folder: Path, kinds: Sequence[str] = ("png", "pdf")
         figure = paper_figure(chart)
     folder.mkdir(parents=True, exist_ok=True)
     undated = {"png": ("Software",), "pdf": ("CreationDate", "Producer", "Creator")}
-    paths = [folder / f"{name}.{kind}" for kind in kinds]
+    paths = [folder / f"{chart.name}.{kind}" for kind in kinds]
     for path, kind in zip(paths, kinds, strict=True):
         with replacing(path, mode=AS_THE_SYSTEM_SAYS) as file:
             figure.savefig(file, format=kind, dpi=200, metadata=dict.fromkeys(undated[kind]))
