@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 
 import ringfence as rf
+from benchmarks.networks import tanh_cnn
 from benchmarks.timing import peak_memory, seconds
-from experiments.networks import tanh_cnn, wide_resnet_16_4
+from experiments.networks import wide_resnet_16_4
 from ringfence.numerics.operators import BatchedOperator
 from ringfence.training.information import example_information
 from ringfence.training.jacobian import CastModel, jacobian_operator

@@ -31,7 +31,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import ringfence as rf
 from benchmarks.timing import seconds
-from experiments.networks import tanh_cnn, wide_resnet_16_4
+from experiments.networks import wide_resnet_16_4
 from ringfence.training.per_example.gradients import ExampleGradients
 from ringfence.training.per_example.recording import RecordedGradients
 
@@ -97,6 +97,22 @@ class Problem:
             return torch.randint(self.words, (count, *self.shape), device=device), labels
         images = torch.randn(count, *self.shape, device=device)
         return images.contiguous(memory_format=torch.channels_last), labels
+
+
+def tanh_cnn() -> nn.Module:
+    """The CNN of Papernot et al. 2021 for CIFAR-10: 3 x 3 convolutions and tanh, 605,226 parameters.
+
+    It has two layers each of 32, 64 and 128 filters, each pair followed by a 2 x 2 mean; then 256 filters,
+    one filter per class, and the mean over the image.
+    """
+    wide = 3
+    layers: list[nn.Module] = []
+    for filters in (32, 64, 128):
+        layers += [nn.Conv2d(wide, filters, 3, padding=1), nn.Tanh()]
+        layers += [nn.Conv2d(filters, filters, 3, padding=1), nn.Tanh(), nn.AvgPool2d(2)]
+        wide = filters
+    layers += [nn.Conv2d(wide, 256, 3, padding=1), nn.Tanh(), nn.Conv2d(256, 10, 3, padding=1)]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
 
 PROBLEMS = {

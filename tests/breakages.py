@@ -1301,12 +1301,12 @@ weights of before the last step
 +             pass
 @ src/ringfence/training/engine/run.py: training/sharding
 a NaN that one process has
-- return together.logical_and(bad.logical_not())
+- return together.logical_and(sums[0].logical_not())
 + return torch.isfinite(theta).all()
 @ src/ringfence/training/engine/run.py: training/distributed
 shares of different samples in one sum
-- together: Tensor = all_own == own * distributed.world_size()
-+ together: Tensor = all_own == all_own
+- together = sums[1] == own * distributed.world_size()
++ together = sums[1] == sums[1]
 
 @ src/ringfence/training/engine/batches.py: training/distributed
 a sample of one process's batch_size
@@ -1392,6 +1392,9 @@ other settings loaded
 a resumed run forgets how many steps were charged
 - self.most = spent["most"]
 + pass
+epsilons of examples that are those of another run
+-             self.examples = own if known is None else
++             self.examples = self.examples if known is None else
 a claim about a model that was half loaded
 -         if self._half_loaded:
 +         if False:
@@ -1556,6 +1559,9 @@ another run's journal certified
 - if spent["run"] != state["run"]:
 + if False:
 @ src/ringfence/training/engine/run_file.py: training/engine/run_file
+a relative name that is another file in another folder
+- self.path = path.resolve()
++ self.path = path
 another run overwritten
 - if self.path.exists():
 + if False:
@@ -1566,6 +1572,11 @@ a journal that is damaged
 a journal that was put back
 - if spent["account"]["steps"] < state["charged"]:
 + if False:
+a new file that goes on beside the old one
+-             self.end()
+-             raise
++             self.close()
++             raise
 
 @ src/ringfence/training/information.py: training/fisher_tracking
 an example that was never measured with an eta of 0
@@ -1576,9 +1587,12 @@ an example that was never measured with an eta of 0
 a frozen weight taken for the first example alone
 - tensor.expand(count, *tensor.shape) if place is None
 + torch.cat((tensor[None], tensor.new_zeros(count - 1, *tensor.shape))) if place is None
-the second derivative of a product of matrices left out
-- torch.baddbmm(first @ second.mT, third, fourth.mT)
-+ first @ second.mT
+the second derivative of patches added back to other places
+- padding=window.padding,
++ padding=tuple(reversed(window.padding)),
+groups of a convolution taken for one
+- .unflatten(1, (groups, -1))
++ .unflatten(1, (1, -1))
 
 @ src/ringfence/training/kernels/clipped_sums.py: training/kernels/clipped_sums
 the clamped sum of a layer adds products as they are
@@ -1602,7 +1616,7 @@ one noise for every dataset of a seed
 
 @ src/ringfence/training/linear_information.py: training/linear_information
 the L2 clip's own derivative left out
-- changed = torch.cat((spread - unit * (slope @ spread), -share), dim=2)
+- changed = torch.cat((spread - along.mT * (along @ spread), -share), dim=2)
 + changed = torch.cat((spread, -share), dim=2)
 
 @ src/ringfence/training/kernels/clipped_sums.py: training/per_example/layers

@@ -178,8 +178,8 @@ def test_as_many_queries_together_as_can_be_held(
     for j, part in enumerate(parts):
         known = part.rho.shape[1]  # a query alone has no moves that change nothing
         torch.testing.assert_close(part.rho, whole.rho[:, :known, j : j + 1], rtol=1e-12, atol=1e-15)
-    # 64 numbers for each pair of candidates, or two moves of every value
-    monkeypatch.setattr(decisions, "_NUMBERS", 2 * 9 * 64 if isinstance(law, rf.NoisyWinner) else 2 * 2)
+    # 64 numbers for each pair of candidates, or two moves of both outcomes
+    monkeypatch.setattr(decisions, "_NUMBERS", 2 * 9 * 64 if isinstance(law, rf.NoisyWinner) else 2 * 4)
     assert [part.rho.shape[-1] for part in pairs(law, votes, "added")] == [2, 1]
 
 

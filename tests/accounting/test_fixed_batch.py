@@ -140,10 +140,7 @@ def test_gaussian_agrees_with_dp_accounting() -> None:
     account = RdpAccountant(list(SAMPLED_ORDERS))
     account.compose(PoissonSampledDpEvent(0.05, GaussianDpEvent(2.0)))
     rdp = fixed_batch_rdp(rf.Gaussian(2.0), torch.zeros(4), 0.5, 0.05)
-    ratio = rdp.backward.numpy() / np.array(account._rdp)
-    few = np.array(SAMPLED_ORDERS) <= 32
-    np.testing.assert_allclose(ratio[few], 1, rtol=1e-8)
-    assert 1 - 1e-9 < ratio.min() <= ratio.max() < 1.01
+    np.testing.assert_allclose(rdp.backward.numpy(), np.array(account._rdp), rtol=1e-8)
     assert bool((rdp.forward <= rdp.backward).all())
 
 

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.auditing.bounds import epsilon_lower_bound
 from ringfence.noise import Noise
 from ringfence.releases.counts import release_counts
 from ringfence.releases.decisions import release_votes, release_winners
 from ringfence.releases.means import release_means
 from ringfence.releases.release import Release
+from tests.audit.lower_bound import epsilon_lower_bound
 from tests.audit.result import AuditResult
 
 DELTA = 0.01  # the largest that a job takes: a few hundred trials must tell something

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from ringfence import PerInstanceAccountant, Sensitivity, checks, privacy_profile
 from ringfence.accounting.divergence_sums import both_directions
-from ringfence.auditing.bounds import epsilon_lower_bound
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import UNDERFLOW
+from tests.audit.lower_bound import epsilon_lower_bound
 from tests.audit.result import AuditResult
 
 Value = TypeVar("Value")

@@ -30,6 +30,25 @@ def test_what_a_law_leaves_out_has_a_default() -> None:
     assert [float(end) for end in rf.RectifiedGaussian(1.0, (-1.0, 3.0)).turning_points()] == [-1.0, 3.0]
 
 
+@pytest.mark.parametrize(
+    ("law", "interval", "atoms"),
+    [
+        (rf.Gaussian(1.0), [-math.inf, math.inf], []),
+        (rf.RectifiedGaussian(1.0, (-1.0, 3.0)), [-1.0, 3.0], [-1.0, 3.0]),
+        (rf.TruncatedGaussian(1.0, (-1.0, 3.0)), [-1.0, 3.0], []),
+        (rf.StochasticSign(1.0), None, [-1.0, 1.0]),
+        (rf.Laplace(1.0), [-math.inf, math.inf], []),
+        (rf.Laplace(sigma=1.0, bound=(0.0, 2.5)), None, [0.0, 1.0, 2.0, 2.5]),
+    ],
+)
+def test_a_support_is_an_interval_and_atoms(
+    law: rf.Mechanism, interval: list[float] | None, atoms: list[float]
+) -> None:
+    found = law.support.interval
+    assert (None if found is None else [float(end) for end in found]) == interval
+    assert [float(atom) for atom in law.support.atoms] == atoms
+
+
 def test_a_label_is_not_inherited_with_another_name() -> None:
     class Other(rf.Gaussian):
         name = "gaussian"

@@ -131,7 +131,20 @@ if "RINGFENCE_ENGINES" in os.environ:  # make engines
     KINDS |= {"spark": in_spark, "postgresql": in_postgresql}
 
 
-@pytest.fixture(scope="module", params=KINDS)
+# What the reader opens as the same columns of the same engine as another kind, of which the jobs then ask the same.
+ALIKE = {"polars": "pyarrow", "relation": "pyarrow", "parquet": "pyarrow", "memtable": "ibis on duckdb"}
+
+
+@pytest.mark.parametrize("kind", ALIKE)
+def test_tables_that_are_alike_are_opened_alike(kind: str, tmp_path: Path) -> None:
+    with open_rows(KINDS[kind](tmp_path)) as rows, open_rows(KINDS[ALIKE[kind]](tmp_path)) as others:
+        assert rows.table.get_backend().name == others.table.get_backend().name
+        assert (rows.is_here, rows.table.schema()) == (others.is_here, others.table.schema())
+        found = rows.table.to_pyarrow().sort_by("name").select(list(MESSY)).to_pydict()
+        assert found == ARROW.sort_by("name").to_pydict()
+
+
+@pytest.fixture(scope="module", params=[kind for kind in KINDS if kind not in ALIKE])
 def data(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     with ExitStack() as closing:
         if request.param == "postgresql":

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 _SUM_ROUNDING = 1e-12  # of sums and differences of exponentials, charged upwards
-_DENSE = 32  # moments up to this one are all evaluated, beyond only some
 _SHARES = 33  # values of p / q tried
 
 
@@ -35,8 +34,7 @@ class PoissonMixture:
     def __init__(self, sampling_rate: float, orders: Tensor) -> None:
         self.orders = orders
         log_in, log_out = math.log(sampling_rate), math.log1p(-sampling_rate)
-        k = torch.arange(2, highest_moment(orders) + 1, dtype=torch.float64)
-        alpha = orders.unsqueeze(1)
+        k, alpha = moments(orders), orders.unsqueeze(1)
         weights = _log_binomial(alpha, k.clamp(max=alpha)) + k * log_in + (alpha - k) * log_out
         self._weights = torch.where(k <= alpha, weights, -torch.inf)
         # Taylor coefficients of (1 + x)^-b at x = q (r - 1), and bounds of the remainders
@@ -113,41 +111,13 @@ class PoissonMixture:
         return log_expm1((self._price + moment).amin(dim=-1))
 
 
-def highest_moment(orders: Tensor) -> int:
-    """The largest k of the moments that are needed: the largest order, and 4 for the reverse direction.
+def moments(orders: Tensor) -> Tensor:
+    """The k of the moments that are needed: from 2 to the largest order, and to 4 for the reverse direction.
 
-    >>> highest_moment(torch.tensor([2.0, 3.0])), highest_moment(torch.tensor([2.0, 36.0]))
-    (4, 36)
+    >>> moments(torch.tensor([2.0, 3.0])), moments(torch.tensor([2.0, 6.0]))[-1]
+    (tensor([2., 3., 4.], dtype=torch.float64), tensor(6., dtype=torch.float64))
     """
-    return max(4, int(orders.max()))
-
-
-def knots(orders: Tensor) -> Tensor:
-    """The moments that are evaluated: all up to 32, then 8 per octave, and the orders themselves.
-
-    >>> knots(torch.tensor([2.0, 36.0]))[-4:].tolist()
-    [30.0, 31.0, 32.0, 36.0]
-    """
-    highest = highest_moment(orders)
-    wanted = {*(int(order) for order in orders), *range(2, min(_DENSE, highest) + 1)}
-    k, step = _DENSE, _DENSE // 8
-    while k < highest:
-        wanted |= {j for j in range(k, 2 * k, step) if j < highest}
-        k, step = 2 * k, 2 * step
-    return torch.tensor(sorted(wanted), dtype=torch.float64)
-
-
-def chords(known: Tensor, values: Tensor, points: Tensor) -> Tensor:
-    """Linear interpolation, which bounds from above: log E r^k is convex in k, and so are maxima and sums.
-
-    >>> squares = torch.tensor([[1.0, 4.0, 16.0]])
-    >>> chords(torch.tensor([1.0, 2.0, 4.0]), squares, torch.tensor([1.0, 3.0]))
-    tensor([[ 1., 10.]])
-    """
-    right = torch.searchsorted(known, points).clamp(min=1)
-    left = right - 1
-    share = (points - known[left]) / (known[right] - known[left])
-    return torch.lerp(values[:, left], values[:, right], share)
+    return torch.arange(2, max(4, int(orders.max())) + 1, dtype=torch.float64)
 
 
 def _log_binomial(n: Tensor, k: Tensor | int) -> Tensor:

@@ -26,7 +26,7 @@ from ringfence.accounting.per_instance import (
     PerInstanceRdp,
     ceilings,
 )
-from ringfence.accounting.poisson_mixture import PoissonMixture, chords, highest_moment, knots, log_expm1
+from ringfence.accounting.poisson_mixture import PoissonMixture, log_expm1, moments
 from ringfence.accounting.privacy_loss import Accountant, PrivacyLoss, as_given
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real
@@ -43,7 +43,7 @@ SAMPLED_ORDERS: tuple[int, ...] = (
 # removed, and of the larger cost. Where one record moves theta little, the last average is what counts.
 _SHARES = (0.01, 0.01, 0.98)
 _FEW = 16  # coordinates: with more, a table pays, because several batches are read from it
-_LARGEST_ORDER = 1 << 16  # every moment up to the largest order is needed
+_LARGEST_ORDER = 1 << 10  # every moment up to the largest order is evaluated
 
 
 def checked_integer_orders(orders: Sequence[float] | Tensor) -> Tensor:
@@ -95,8 +95,8 @@ def subsampled_rdp(
     down, or theta as a ``Sensitivity`` says. Orders are integers.
 
     For a known batch the backward direction is exact (by the binomial theorem), up to the 0.5 % of
-    ``per_instance_rdp``, up to 0.4 % above order 32, and with the worst v taken moment by moment. It does
-    not dominate the forward direction here, which is bounded by moments (``PoissonMixture.mixture_second``).
+    ``per_instance_rdp``, and with the worst v taken moment by moment. It does not dominate the forward
+    direction here, which is bounded by moments (``PoissonMixture.mixture_second``).
 
     Adding and removing a record are both covered. A record of the dataset may itself be in an auxiliary
     batch: then it is in theta_B, and the pair is M(theta_B - v), M(theta_B) instead of M(theta_B),
@@ -173,18 +173,17 @@ class SampledDivergence:
         self.mechanism, self.orders = checks.instance("mechanism", mechanism, Mechanism), orders
         self.sensitivity = Sensitivity.of(sensitivity)
         self.sampling_rate = checks.rate("sampling_rate", sampling_rate)
-        self._tables = DivergenceTables(knots(orders), _FEW) if tables is None else tables
-        gaussian, self._bounded = ceilings(mechanism, theta, self.sensitivity)
+        self._tables = DivergenceTables(moments(orders), _FEW) if tables is None else tables
+        gaussian, bounded = ceilings(mechanism, theta, self.sensitivity)
         self.mu = math.sqrt(2 * gaussian)  # shift / sigma of the Gaussian that dominates a whole release
         self.shape = theta.shape
         if sampling_rate == 1:
-            exact = (log_expm1(cost * orders * (orders - 1)) for cost in (gaussian, self._bounded))
+            exact = (log_expm1(cost * orders * (orders - 1)) for cost in (gaussian, bounded))
             self.gaussian, self.ceilings = next(exact), next(exact).expand(2, -1)
         else:
             self._mixture = PoissonMixture(self.sampling_rate, orders)
-            self._k = torch.arange(2, highest_moment(orders) + 1, dtype=torch.float64)
-            most = self._k * (self._k - 1)
-            self._largest_moments = self._bounded * most
+            most = self._tables.orders * (self._tables.orders - 1)
+            self._largest_moments = bounded * most
             self.gaussian = self._mixture.mixture_first(gaussian * most)
             # about the third moment it is only known that it is at least 1
             nothing, largest = torch.zeros((), dtype=torch.float64), self._largest_moments
@@ -206,14 +205,11 @@ class SampledDivergence:
         backward sums of ``per_instance_rdp``. A record that is removed is in theta: P = M(theta - v) and
         Q = M(theta), and the moments are the forward sums.
         """
-        known = self._tables.orders
-        sums = self._tables.sums(self.mechanism, theta, self.sensitivity)
-        rows = torch.minimum(sums, self._bounded * known) * (known - 1)
-        reverse = torch.minimum(chords(known, rows, self._k), self._largest_moments)
-        moments = reverse.flip(0)
-        third = 2 * self._third_below(theta).flip(0)
-        forward = self._mixture.mixture_second(moments, third, reverse)
-        both = torch.stack((forward, self._mixture.mixture_first(moments)), dim=1)
+        sums = self._tables.sums(self.mechanism, theta, self.sensitivity) * (self._tables.orders - 1)
+        reverse = torch.minimum(sums, self._largest_moments)
+        own, third = reverse.flip(0), 2 * self._third_below(theta).flip(0)
+        forward = self._mixture.mixture_second(own, third, reverse)
+        both = torch.stack((forward, self._mixture.mixture_first(own)), dim=1)
         return torch.minimum(both, self.ceilings)
 
     def average(self, batches: Sequence[Tensor], failure_probability: float) -> SubsampledRdp:
@@ -348,7 +344,7 @@ class SampledAccountant(Accountant):
         self.cut = checks.number("cut", cut, checks.share)
         super().__init__(checked_integer_orders(orders))
         self.settings: Releases = ()
-        self._tables = DivergenceTables(knots(self._orders), _FEW)
+        self._tables = DivergenceTables(moments(self._orders), _FEW)
         self._own: SampledDivergence | None = None  # the last release with the account's own settings
 
     def step(self, batches: Tensor | Iterable[Real], *, count: int = 1) -> None:

@@ -19,7 +19,7 @@ from ringfence import checks
 from ringfence.checks import Real
 from ringfence.mechanisms import pieces
 from ringfence.mechanisms.secure import Distribution, PublicPoints, SecureRelease
-from ringfence.noise import Draws, GeneratorDraws
+from ringfence.noise import Draws
 from ringfence.numerics.blocks import blockwise
 
 Kernel = Callable[..., Tensor]
@@ -115,8 +115,8 @@ class Mechanism(ABC):
         """The support: the interval and the atoms."""
 
     def parameters(self) -> dict[str, Tensor]:
-        """The tensors that the constructor keeps, in its order: sigma first, then lower and upper, the ends of
-        the interval where the law has one."""
+        """The tensors that the constructor keeps, in its order: sigma first, then lower and upper, the ends
+        of the interval where the law has one."""
         return {name: value for name, value in self._kept() if isinstance(value, Tensor)}
 
     def settings(self) -> dict[str, int]:
@@ -213,11 +213,7 @@ class Mechanism(ABC):
         ``ringfence.noise`` has a key of 256 bits; ``release`` is for an adversary.
         """
         theta = checks.finite("theta", theta)
-        if not isinstance(generator, torch.Generator | Draws):
-            raise TypeError(f"generator must be a torch.Generator, got {generator!r}")
-        draws = GeneratorDraws([generator]) if isinstance(generator, torch.Generator) else generator
-        if draws.device.type != theta.device.type:
-            raise ValueError(f"generator is on {draws.device}, theta on {theta.device}")
+        draws = Draws.of(generator, "theta", theta)
         return without_nan(self, "sample", Sampler(self, theta.dtype, theta.device).draw(theta, draws))
 
     def release(

@@ -216,7 +216,7 @@ class _Uniform:
         self.numerator = _more_bits(word, draws)
 
     def is_below(self, value: Callable[[int], Any], *, exact: bool) -> bool:
-        """Whether U < ``value(bits)``. If ``exact``, more bits are drawn while in doubt, which else says no."""
+        """Whether U < ``value(bits)``: if ``exact`` bits are drawn while in doubt, which else says no."""
         while (known := exact_normal.is_below(self.numerator, self.bits, value(self.bits))) is None and exact:
             self.numerator = (self.numerator << 64) + int(self.draws.words(1)[0]) % 2**64
             self.bits += 64

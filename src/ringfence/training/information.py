@@ -205,7 +205,8 @@ class FisherTracking:
         return {"squares": self.squares, "measured": self.measured}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continues from a ``state_dict``; examples that were kept are dropped."""
+        """Continues from a ``state_dict``, which may be empty; examples that were kept are dropped."""
+        state = state or {"squares": torch.zeros_like(self.squares), "measured": 0}
         if state["squares"].shape != self.squares.shape:
             raise ValueError(f"squares must hold {len(self.squares)} examples, got {len(state['squares'])}")
         self.squares, self.measured = checks.not_negative("squares", state["squares"]), state["measured"]

@@ -6,8 +6,7 @@ in u. Both are recorded. Later walks repeat the second one for other u, or go ba
 which gives J v.
 
 The model runs under vmap, so that its code sees one example. Convolutions of images become batched products
-of all examples, with derivatives made for these walks and nothing else (torch's own give the same numbers and
-compute more beside them).
+of all examples: those of torch, which has one weight for all, take several times as long with a weight each.
 """
 
 import math
@@ -16,7 +15,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.func import functional_call, jvp, vjp, vmap
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
@@ -189,7 +187,7 @@ def _convolution(
     window = Window(tuple(weight.shape[-2:]), _pair(stride), _pair(padding), _pair(dilation), groups)
     columns = _over_rows(lambda images: patches(images, window), x).unflatten(1, (groups, -1))
     matrices = weight.flatten(1).unflatten(0, (groups, -1)).expand(len(x), -1, -1, -1)
-    result = _over_rows(product, matrices, columns)
+    result = _over_rows(torch.matmul, matrices, columns)
     result = result.reshape(len(x), len(weight), *window.positions(tuple(x.shape[-2:])))
     return result if bias is None else result + bias[:, None, None]
 
@@ -233,69 +231,6 @@ def patches(images: Tensor, window: Window) -> Tensor:
     """
     result: Tensor = _Patches.apply(images, window)  # type: ignore[no-untyped-call]
     return result
-
-
-def product(weight: Tensor, columns: Tensor) -> Tensor:
-    """weight @ columns, one pair of matrices per example.
-
-    >>> product(torch.ones(1, 1, 2), torch.tensor([[[3.0], [4.0]]])).tolist()
-    [[[7.0]]]
-    """
-    result: Tensor = _Product.apply(weight, columns)  # type: ignore[no-untyped-call]
-    return result
-
-
-class _Product(torch.autograd.Function):
-    """weight @ columns, with derivatives that are made for two walks through the graph, and only for these.
-
-    Columns and weights are the largest tensors of a network. torch's own derivatives of derivatives are
-    transposed, and adding or copying tensors of different layouts takes several times as long.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, weight: Tensor, columns: Tensor) -> Tensor:
-        ctx.save_for_backward(weight, columns)
-        return weight @ columns
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        weight, columns = ctx.saved_tensors
-        # where no graph is recorded the derivative by the weight is there already
-        if not torch.is_grad_enabled():
-            return None, weight.mT @ grad
-        return _ByWeight.apply(grad, columns), weight.mT @ grad  # type: ignore[no-untyped-call]
-
-
-class _ByWeight(torch.autograd.Function):
-    """The derivative of ``_Product`` by the weight."""
-
-    @staticmethod
-    def forward(ctx: Any, grad: Tensor, columns: Tensor) -> Tensor:
-        ctx.save_for_backward(grad, columns)
-        return grad @ columns.mT
-
-    @staticmethod
-    def backward(ctx: Any, direction: Tensor) -> Any:
-        grad, columns = ctx.saved_tensors
-        return _Along.apply(direction, grad, columns)  # type: ignore[no-untyped-call]
-
-
-class _Along(torch.autograd.Function):
-    """direction @ columns and direction^T @ grad, as linear functions of the direction alone."""
-
-    @staticmethod
-    def forward(ctx: Any, direction: Tensor, grad: Tensor, columns: Tensor) -> Any:
-        ctx.save_for_backward(grad, columns)
-        return direction @ columns, direction.mT @ grad
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, by_grad: Tensor, by_columns: Tensor) -> Any:
-        grad, columns = ctx.saved_tensors
-        matrices = (part.flatten(0, -3) for part in (by_grad, columns, grad, by_columns))
-        first, second, third, fourth = matrices
-        total = torch.baddbmm(first @ second.mT, third, fourth.mT)  # added by the product itself
-        return total.view(*grad.shape[:-1], -1), None, None
 
 
 class _Patches(torch.autograd.Function):

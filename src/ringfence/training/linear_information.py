@@ -195,18 +195,13 @@ def _scaled(
     >>> _scaled(Norm(1.0), torch.eye(2)[None], residuals, features)[0].round(decimals=4)
     tensor([[0.2000]])
     """
-    (length, slope), (width, direction) = _length(residuals), _length(features)
+    length, width = (torch.linalg.vector_norm(rows, dim=1, keepdim=True) for rows in (residuals, features))
     factor = (clip.aim / (length * width)).clamp(max=1)
     moving = factor < 1
-    unit = torch.where(moving, residuals / length, 0.0)[:, :, None]
-    slope = torch.where(moving, slope, 0.0)[:, None]
-    share = torch.where(moving, residuals / width, 0.0)[:, :, None]
-    changed = torch.cat((spread - unit * (slope @ spread), -share), dim=2)
-    absolute = torch.cat((spread.abs() + unit.abs() * (slope.abs() @ spread.abs()), share.abs()), dim=2)
-    return factor, changed, absolute, torch.where(moving, direction, 0.0)
-
-
-def _length(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """The L2 norm of every row, (n, 1), and its derivative by the row."""
-    length = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-    return length, rows / length
+    unit, direction, share = (
+        torch.where(moving, part, 0.0) for part in (residuals / length, features / width, residuals / width)
+    )
+    along, share = unit[:, None], share[:, :, None]
+    changed = torch.cat((spread - along.mT * (along @ spread), -share), dim=2)
+    absolute = torch.cat((spread.abs() + along.mT.abs() * (along.abs() @ spread.abs()), share.abs()), dim=2)
+    return factor, changed, absolute, direction

@@ -91,6 +91,43 @@ def test_an_engine_whose_file_was_closed_neither_releases_nor_overwrites_what_an
     assert first.engine.account.steps == 5
 
 
+def test_a_relative_name_is_one_file_wherever_the_process_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Saved in one folder and then in another: the first file does not forget what the second one knows."""
+    one, two = (tmp_path / name for name in ("one", "two"))
+    for folder in (one, two):
+        folder.mkdir()
+    run = Run()
+    monkeypatch.chdir(one)
+    run.engine.save("run.ckpt")
+    monkeypatch.chdir(two)
+    run.train(2).engine.save("run.ckpt")
+    run.train(3).engine.close()
+    with pytest.raises(ValueError, match=r"one/run\.ckpt is in it, or the run went on in another file"):
+        Run().engine.load(one / "run.ckpt")
+    (one / "link.ckpt").symlink_to(two / "run.ckpt")
+    assert resumed(one / "link.ckpt").engine.account.steps == 3
+
+
+def test_what_examples_of_another_run_paid_is_left_behind(tmp_path: Path) -> None:
+    """The file says nothing about single examples, and the engine has made as many steps of its own."""
+    first = Run().train(3)
+    first.engine.save(tmp_path / "run.ckpt")
+    first.engine.close()
+    other = Run(track_examples=True).train(3)
+    other.engine.load(tmp_path / "run.ckpt")
+    with pytest.raises(ValueError, match="example_epsilons needs every release, got 0 of 3"):
+        other.engine.example_epsilons(1e-5)
+    other.engine.close()
+    measured = run(fisher_every=1).train(1)
+    unmeasured = run(fisher_every=0).train(1)
+    unmeasured.engine.save(tmp_path / "unmeasured.ckpt")
+    unmeasured.engine.close()
+    measured.engine.load(tmp_path / "unmeasured.ckpt")
+    assert measured.engine.fisher_information_loss().isnan().all()
+
+
 def test_a_model_that_was_half_loaded_has_no_claim(tmp_path: Path) -> None:
     """Its weights are those of the file, of which the account of the engine knows nothing."""
     first = Run().train(3)

@@ -403,14 +403,14 @@ class TrainingRun:
         if distributed.world_size() == 1:
             return bad.logical_not()
         own = self.noise.at("together", step).word() >> 33  # 31 bits, of which sums are exact
-        bad, all_own = distributed.summed(torch.stack((bad, bad.new_tensor(own))))
-        together: Tensor = all_own == own * distributed.world_size()
+        sums = distributed.summed(torch.stack((bad, bad.new_tensor(own))))
+        together = sums[1] == own * distributed.world_size()
         self._require(
             together,
             f"the processes are not all at the same sample of step {step}, which was not released: end "
             "them all, start them again and load",
         )
-        return together.logical_and(bad.logical_not())
+        return together.logical_and(sums[0].logical_not())
 
     def _require(self, good: Tensor, message: str) -> None:
         """Raises a ValueError unless ``good`` is true, now where the step waits for theta all the same."""
@@ -485,15 +485,21 @@ class TrainingRun:
         if self._refused is not None:
             raise ValueError(self._refused)
         self.findings.settle()
-        state, old = self._state(others), self.file
-        if distributed.rank() == 0 and old is not None and old.path == path:
+        state, old, new = self._state(others), self.file, RunFile(path)
+        if distributed.rank() == 0 and old is not None and old.path == new.path:
             old.save(state)
         elif distributed.rank() == 0:
-            new = RunFile(path)
-            new.begin(state, self._spent())
+            # of two files that go on, one would forget: an interrupt in between leaves a run that does not
+            self._refused = f"the run was moved to {path}: load one of its files to go on"
+            try:
+                new.begin(state, self._spent())
+            except Exception:
+                self._refused = None
+                raise
             self.file = new  # at every moment one of the two files goes on with all that was spent
             if old is not None:
                 old.end()
+            self._refused = None
         distributed.wait()
 
     def load(self, path: Path, others: dict[str, Any]) -> None:
@@ -546,9 +552,9 @@ class TrainingRun:
         """Lets go of the file, so that another run may have it: without it, nothing more is released."""
         if self.file is not None:
             path = self.file.path
+            self._refused = self._refused or f"{path} was closed: load its run to go on, in this engine too"
             self.file.close()
             self.file = None
-            self._refused = self._refused or f"{path} was closed: load its run to go on, in this engine too"
         self.findings.settle()
 
     def _write_down(self) -> None:
@@ -584,8 +590,10 @@ class TrainingRun:
             other.load_state_dict(objects["others"][name])
         if self.fisher is not None:
             self.fisher.load_state_dict(objects["fisher"])
-        if self.examples is not None and objects.get("examples") is not None:
-            self.examples = ExampleAccountant.from_state_dict(objects["examples"])
+        if self.examples is not None:
+            known = objects.get("examples")
+            own = ExampleAccountant(self.plan.mechanism)
+            self.examples = own if known is None else ExampleAccountant.from_state_dict(known)
         random = objects["random"]
         torch.set_rng_state(random["cpu"])
         if random["cuda"] and len(random["cuda"]) == torch.cuda.device_count():

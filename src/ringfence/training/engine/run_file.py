@@ -36,7 +36,8 @@ class RunFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path, self.journal = path, path.with_name(f"{path.name}.journal")
+        self.path = path.resolve()  # the same file after the process changed its folder, or by a link
+        self.journal = self.path.with_name(f"{self.path.name}.journal")
         self._lock: int | None = None
 
     def lock(self) -> None:
@@ -46,28 +47,29 @@ class RunFile:
     def close(self) -> None:
         """Lets go of the run."""
         if self._lock is not None:
-            unlock(self._lock)
-            self._lock = None
+            lock, self._lock = self._lock, None  # first, since the number may soon be that of another file
+            unlock(lock)
 
     def begin(self, state: State, spent: Spent) -> None:
-        """Takes a new file for the run; where that fails, there is no checkpoint."""
+        """Takes a new file for the run; where that fails, no checkpoint is left that could go on."""
         self.lock()
+        if self.path.exists():
+            self.close()
+            raise ValueError(
+                f"{self.path} holds a run, whose spent budget would be forgotten: load it, remove it or "
+                "save elsewhere"
+            )
         try:
-            if self.path.exists():
-                raise ValueError(
-                    f"{self.path} holds a run, whose spent budget would be forgotten: load it, remove it or "
-                    "save elsewhere"
-                )
             self.charge(spent)  # a journal without a checkpoint says nothing
             self.save(state)
         except BaseException:
-            self.close()
+            self.end()
             raise
 
     def end(self) -> None:
         """Gives up the file for another one: without its journal the checkpoint is refused."""
         try:
-            self.journal.unlink()
+            self.journal.unlink(missing_ok=True)
         finally:
             self.close()
 
