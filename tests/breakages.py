@@ -1048,6 +1048,7 @@ values that are not clamped
 people who are told apart by numbers that stand for several of them
 - asked["rounded"] = (who.abs() >= 2.0**53).cast("int32").sum()
 + pass
+@ src/ringfence/releases/cells.py: releases/engines
 rows without a value are counted in another cell
 - return own.filter(own.cell != _LEFT_OUT) if _LEFT_OUT in places["cell"].to_pylist() else own
 + return own.mutate(cell=own.cell.abs())
@@ -1084,8 +1085,8 @@ several sums for the price of one
 
 @ src/ringfence/releases/counts.py: releases/shares_sums_quantiles
 intervals of counts that are too short
-- "low": [count - far for count in noisy],
-+ "low": [count - far / 2 for count in noisy],
+- used.error, total - far, total
++ used.error, total - far / 2, total
 
 @ src/ringfence/releases/quantiles.py: releases/shares_sums_quantiles
 noise of ranks for half of what one person moves
@@ -1103,11 +1104,11 @@ ranks so far apart that floats round them
 - if shift > _MOST_PEOPLE / 2:
 + if shift > 2.0**1000:
 
-@ src/ringfence/releases/shares.py: releases/every_job
+@ src/ringfence/releases/means.py: releases/every_job
 many questions for the price of one
-- used = count_noise(budget, most * len(names), _UNITS)
-+ used = count_noise(budget, most, _UNITS)
-@ src/ringfence/releases/shares.py: releases/shares_sums_quantiles
+- used = count_noise(budget, most * len(names), _COUNTED)
++ used = count_noise(budget, most, _COUNTED)
+@ src/ringfence/releases/means.py: releases/shares_sums_quantiles
 intervals of shares without the noise of the number of people
 - used.deviation * math.sqrt(answers)
 -     ends
@@ -1188,7 +1189,7 @@ counts below the threshold shown as the threshold
 - (threshold - 1.0, math.inf)
 + (threshold, math.inf)
 
-@ src/ringfence/releases/votes.py: releases/every_job
+@ src/ringfence/releases/decisions.py: releases/every_job
 zeros of a survey are taken for no answer without a word
 - codes[0.0] = UNCLEAR
 + codes[0.0] = -1

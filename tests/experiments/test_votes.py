@@ -5,8 +5,8 @@ import torch
 from pandas import DataFrame
 
 import ringfence as rf
+from experiments.assembly.ballots import assembly_ballots
 from experiments.votes import DATA_INDEPENDENT, PUBLISHABLE, RENYI, TIGHT, votes, votes_chart
-from ringfence.data.assembly.assembly import assembly_ballots
 from tests.report.samples import assert_readable
 
 
