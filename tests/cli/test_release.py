@@ -51,7 +51,7 @@ def test_counts_of_many_files(people: Path, tmp_path: Path) -> None:
     assert said.count("<20") == 3  # the west
     assert f"{own / 'account.json'}  (private)" in said
     assert {path.name for path in public.iterdir()} == {
-        *("table.csv", "statement.txt", "chart.png", "report.html")
+        *("table.csv", "table_wide.csv", "statement.txt", "chart.png", "report.html")
     }
     private = json.loads((own / "account.json").read_text())
     assert sum(private["cell_values"]) == 500

@@ -38,7 +38,7 @@ def test_files(table: rf.Release, tmp_path: Path) -> None:
         files = table.save(tmp_path / "new" / "folder", private=tmp_path / "own")
     finally:
         os.umask(old)
-    names = ["table.csv", "statement.txt", "chart.png", "report.html"]
+    names = ["table.csv", "table_wide.csv", "statement.txt", "chart.png", "report.html"]
     assert [path.name for path in files] == [*names, "account.json"]
     assert {path.name for path in (tmp_path / "new" / "folder").iterdir()} == {*names}
     for inside in ("release", "release/own", "."):
@@ -50,14 +50,16 @@ def test_files(table: rf.Release, tmp_path: Path) -> None:
     assert rows[0] == ["region", "sick", "count", "suppressed", "standard_error", "low", "high"]
     assert rows[3] == ["s", "no", "", "yes", "", "", ""]
     assert float(rows[1][5]) < float(rows[1][2]) < float(rows[1][6])
-    assert files[1].read_text().startswith(table.statement.public + "\n\n")
-    page = files[3].read_text()
+    wide = list(csv.reader(files[1].read_text().splitlines()))
+    assert wide == [["region", "no", "yes"], ["n, e", rows[1][2], rows[2][2]], ["s", "", ""]]
+    assert files[2].read_text().startswith(table.statement.public + "\n\n")
+    page = files[4].read_text()
     assert table.statement.public in page
     assert "<img" in page
     private = json.loads(files[-1].read_text())
     assert private["cell_values"] == [61, 62, 4, 3]
     for sentence in table.account.statement.splitlines():
-        for public in (page, files[1].read_text(), files[0].read_text()):
+        for public in (page, files[2].read_text(), files[0].read_text()):
             assert sentence not in public
     assert "cell_values" not in page
     far = pandas.DataFrame({"x": [2e9] * 300, "y": 0.5})

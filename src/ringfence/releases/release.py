@@ -319,7 +319,7 @@ class Series(NamedTuple):
     heights: Sequence[float | None]
     low: Sequence[float | None] | None = None
     high: Sequence[float | None] | None = None
-    dashed: bool = False  # gray frames instead, which stand for what is not shown
+    dashed: bool = False  # gray and hatched instead, which stand for what is not shown
 
     def line(self, rows: Sequence[int]) -> Line:
         """The bars of some rows, at the places 0, 1, ...
@@ -467,10 +467,33 @@ class Release:
         columns = ([self._cell(name, value) for value in values] for name, values in self.table.items())
         return _write_csv(Path(path), [tuple(self.table), *zip(*columns, strict=True)])
 
+    def wide_to_csv(self, path: str | Path) -> Path:
+        """Writes what was released as a cross-table: the first key column down, the second across.
+
+        >>> import numpy as np
+        >>> import ringfence as rf
+        >>> from tempfile import TemporaryDirectory
+        >>> table = rf.release_counts(np.array([[900, 800], [700, 600]]), epsilon=1.0)
+        >>> with TemporaryDirectory() as folder:
+        ...     table.wide_to_csv(Path(folder) / "wide.csv").read_text().split()[0]
+        'dimension'
+        """
+        if len(self.keys) != 2:
+            raise ValueError(f"a cross-table must have 2 key columns, got {', '.join(self.keys) or 'none'}")
+        down, across = self.keys.values()
+        numbers = {
+            (a, b): _written(value)
+            for a, b, value in zip(down, across, next(iter(self.released.values())), strict=True)
+        }
+        wide = list(dict.fromkeys(across))
+        rows = [(_written(a), *(numbers.get((a, b), "") for b in wide)) for a in dict.fromkeys(down)]
+        return _write_csv(Path(path), [(next(iter(self.keys)), *map(_written, wide)), *rows])
+
     def save(self, folder: str | Path, private: str | Path | None = None) -> list[Path]:
         """Writes table.csv, statement.txt, chart.png and report.html, which may be published: a new folder.
 
-        ``private`` is another new folder, for account.json: what the release cost the people in the data.
+        A table with two key columns is written as a cross-table too, table_wide.csv. ``private`` is another new
+        folder, for account.json: what the release cost the people in the data.
 
         Guarantee: nothing in ``folder`` depends on the private data other than through the release. Only its
         owner may read account.json, which says that it is private.
@@ -484,6 +507,7 @@ class Release:
             beside = folders.enter_context(new_folder(folder))
             files = [
                 self.to_csv(beside / "table.csv"),
+                *([self.wide_to_csv(beside / "table_wide.csv")] if len(self.keys) == 2 else []),
                 _write(beside / "statement.txt", f"{self.statement}\n"),
                 *save_chart(self.chart(), beside, kinds=("png",)),
                 write_report(self._report(), beside / "report.html"),

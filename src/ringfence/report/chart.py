@@ -45,7 +45,7 @@ class Line:
     mechanism: str | None = None
     dashed: bool = False
     points: bool = False  # draw markers, without a line between them
-    bars: bool = False  # draw bars from 0; low and high are then the ends of whiskers, dashed ones frames
+    bars: bool = False  # draw bars from 0; low and high then end whiskers; dashed ones are hatched
     in_legend: bool = True
 
     @property

@@ -213,7 +213,7 @@ def _bars(place: "Axes", line: Line, look: Look, x: NDArray[np.float64], y: NDAr
 
     style: dict[str, Any] = {"color": look.color, "alpha": _BAR}
     if line.dashed:
-        style = {"facecolor": "none", "edgecolor": look.color, "linestyle": "--"}
+        style = {"facecolor": "none", "edgecolor": look.color, "hatch": "////", "linewidth": 0.6}
     there = ~np.isnan(y)
     place.bar(x[there], y[there], width=0.8, **style)
     if line.low is not None and line.high is not None:

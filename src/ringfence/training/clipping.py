@@ -34,11 +34,15 @@ class Clip(ABC):
 
     sensitivity: float | Sensitivity
     largest: float  # the largest float32 number that a coordinate may be
-    limit: float | None  # where coordinates are clamped, after the gradient was made shorter, if they are
 
     def __init_subclass__(cls) -> None:
         if cls.__module__ != __name__:  # the sums of clipped gradients know two rules
             raise TypeError(f"{cls.__name__} cannot be a Clip: use ringfence.Clamp or ringfence.Norm")
+
+    @property
+    @abstractmethod
+    def limit(self) -> float | None:
+        """Where coordinates are clamped, after the gradient was made shorter; None if they are not."""
 
     @abstractmethod
     def __call__(self, gradients: Tensor) -> Tensor:
@@ -68,12 +72,15 @@ class Clamp(Clip):
     """
 
     sensitivity: float
-    limit: float
 
     def __init__(self, sensitivity: float) -> None:
         """``sensitivity`` is the bound c of every coordinate."""
         self.sensitivity = checks.number("clip", sensitivity, checks.positive)
-        self.largest = self.limit = float32_at_most("clip", self.sensitivity)  # gradients are float32
+        self.largest = float32_at_most("clip", self.sensitivity)  # gradients are float32
+
+    @property
+    def limit(self) -> float:
+        return self.largest
 
     def __call__(self, gradients: Tensor) -> Tensor:
         return gradients.clamp(-self.limit, self.limit)
@@ -106,7 +113,10 @@ class Norm(Clip):
         self.each = None if each is None else checks.number("each", each, checks.positive)
         self.sensitivity = Sensitivity(each=self.each, norm=self.norm)
         self.largest = float32_at_most("clip", self.norm if self.each is None else min(self.norm, self.each))
-        self.limit = None if self.each is None else self.largest
+
+    @property
+    def limit(self) -> float | None:
+        return None if self.each is None else self.largest
 
     @property
     def aim(self) -> float:
