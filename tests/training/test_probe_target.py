@@ -145,15 +145,15 @@ def test_rows_are_divided_by_their_norm_where_features_are_many_or_noise_hides_t
 def test_where_noise_hides_the_spreads_features_of_other_units_count_as_much() -> None:
     """Magnitudes within a row are found with noise that no center and no spread would be found with."""
     rng = np.random.default_rng(2)
-    labels = rng.integers(0, 2, 400)
-    features = (rng.normal(size=(400, 6)) + 2 * labels[:, None] + 1.0) * 10.0 ** np.arange(-2, 4)
-    features[:, -1] = 1e3 * rng.normal(size=400)  # the largest of all says nothing
-    one = probe(target_epsilon=0.5, unit_rows=True).fit(features, labels)
-    found = probe(target_epsilon=0.5).fit(features, labels)
+    labels = rng.integers(0, 2, 600)
+    features = (rng.normal(size=(600, 48)) + labels[:, None]) * 8.0 ** (np.arange(48) % 6)
+    features[:, 5::6] = 8.0**5 * rng.normal(size=(600, 8))  # the largest of all say nothing
+    one = probe(target_epsilon=1.0, unit_rows=True).fit(features, labels)
+    found = probe(target_epsilon=1.0).fit(features, labels)
     assert (one.magnitudes_, found.unit_rows_) == (None, True)
-    assert np.array_equal(np.argsort(found.magnitudes_), np.arange(6))
-    assert found.score(features, labels) > 0.85 > one.score(features, labels)
-    many = probe(target_epsilon=0.5).fit(rng.normal(size=(400, 256)), labels)
+    assert np.array_equal(np.argsort(found.magnitudes_.reshape(8, 6).mean(axis=0)), np.arange(6))
+    assert found.score(features, labels) > 0.95 > 0.85 > one.score(features, labels)
+    many = probe(target_epsilon=1.0).fit(rng.normal(size=(600, 256)), labels)
     assert (many.unit_rows_, many.magnitudes_) == (True, None)
 
 
