@@ -161,7 +161,7 @@ def random_setting(generator: np.random.Generator, smallest: float = 1e-3, recor
 def known_batch(setting: Setting, release: SampledDivergence) -> Iterator[tuple[str, float, float]]:
     """(direction, exact cost, bound) where it is known who is in the batch: half of the records."""
     theta = setting.records[::2].sum(axis=0)
-    bounds = release.divergence(release.log_excess(torch.tensor(theta), exact=True)).squeeze(-1).numpy()
+    bounds = release.divergence(release.log_excess(torch.tensor(theta))).squeeze(-1).numpy()
     for bound, inside in zip(bounds, (0.0, 1.0), strict=True):  # added, removed
         costs = [setting.costs(theta[None] - inside * v, np.zeros(1), v) for v in setting.moves()]
         yield from zip(("forward", "backward"), np.max(costs, axis=0), bound, strict=True)
@@ -170,9 +170,7 @@ def known_batch(setting: Setting, release: SampledDivergence) -> Iterator[tuple[
 def whole_dataset(setting: Setting, release: SampledDivergence) -> Iterator[tuple[str, float, float]]:
     """The same for the release itself, against the average over all batches."""
     thetas, chances = setting.batches(setting.records)
-    added, removed = torch.stack(
-        [release.log_excess(torch.tensor(theta), exact=True) for theta in thetas], dim=1
-    )
+    added, removed = torch.stack([release.log_excess(torch.tensor(theta)) for theta in thetas], dim=1)
     kinds = torch.stack((added, removed, torch.maximum(added, removed)), dim=1)
     averages = torch.logsumexp(kinds + torch.tensor(chances)[:, None, None, None], dim=0)
     bound = release.divergence(release.either_record(*averages)).squeeze(-1).numpy()

@@ -23,6 +23,4 @@ print(f"\n{(labels == truth).sum()} labels right, {(labels == -1).sum()} picture
 account = winners.account  # sensitive: all of it but the first number
 print(f"\nepsilon for every dataset {account.epsilon:.2f}, and not to be published:")
 own = account.guarantee.per_instance
-print(f"- for these ballots {own.renyi_epsilon:.2f} by Rényi, {account.per_instance.epsilon:.2f} tight")
-own = account.details["voter_epsilons"]
-print(f"- of a teacher's own ballot between {min(own):.2f} and {max(own):.2f}")
+print(f"for these ballots {own.renyi_epsilon:.2f} by Rényi, {account.per_instance.epsilon:.2f} tight")

@@ -35,8 +35,7 @@ FIGURES = {
     "mean-estimation": "Figure 2, the mean of 900 records, cost against how far from 0 it lies",
     "pdp": "Figure 3, epsilon at equal accuracy, from the paper's grid and a fair search",
     "fil": "Figure 4, Fisher information loss against accuracy",
-    "votes": "Figure 5a, votes, the chance of a wrong answer against its cost",
-    "histogram": "Figure 5b, a histogram whose small counts are suppressed",
+    "votes": "Figure 5, votes, the chance of a wrong answer against its cost",
 }
 GridName = Annotated[
     str, typer.Option("--data", help="digits, cifar10, cifar100, pets, or a grid file of your own.")
@@ -52,7 +51,6 @@ Address = Annotated[
     str | None, typer.Option(help="Address of a Ray cluster; without it, a local one is started.")
 ]
 Folders = Annotated[list[Path], typer.Argument(help="Folders of sweeps.")]
-Publishable = Annotated[bool, typer.Option("--publishable", help="Leave out what depends on private data.")]
 
 
 @app.command()
@@ -62,7 +60,6 @@ def reproduce(
     features: FeatureFile = None,
     public_statistics: PublicStatistics = None,
     device: Device = "cpu",
-    publishable: Publishable = False,
 ) -> None:
     """Every figure of the paper and ours, and one HTML report; minutes on two cores.
 
@@ -73,11 +70,7 @@ def reproduce(
     values, public = sweep_features(data, features, public_statistics)
     from experiments import reproduce as whole
 
-    _print(
-        *whole.reproduce(
-            out, grid=data, features=values, public=public, device=device, publishable=publishable
-        )
-    )
+    _print(*whole.reproduce(out, grid=data, features=values, public=public, device=device))
 
 
 @app.command()
@@ -150,11 +143,15 @@ def compare(
     kind: Annotated[
         str, typer.Option(help="per-instance, ex-post, data-independent or tightest epsilon.")
     ] = "per-instance",
+    page: Annotated[
+        Path | None,
+        typer.Option("--out", help="Also write an HTML page that opens offline; it is sensitive."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Epsilon at equal accuracy: did bounded support help here, and which clip and law take the least?
 
-    Example: python -m experiments compare sweep
+    Example: python -m experiments compare sweep --out report.html
     """
     from experiments.comparison_page import (
         NOTE,
@@ -163,9 +160,13 @@ def compare(
         comparison_table,
         epsilon_table,
         ratio_table,
+        write_comparison,
     )
 
-    data = [compare_folder(folder, cast("Kind", kind)) for folder in folders]  # which the library checks
+    wanted = cast("Kind", kind)  # which the library checks
+    data = [compare_folder(folder, wanted) for folder in folders]
+    if page is not None:
+        write_comparison([compare_folder(folder, wanted, step=0.01) for folder in folders], page)
     if as_json:
         plain = [
             {
@@ -185,35 +186,6 @@ def compare(
             print_table(terminal_table(comparison_table(result)))
             _print(*result.warnings)
         _print(NOTE)
-
-
-@app.command()
-def report(
-    folders: Folders,
-    out: Annotated[Path, typer.Option("--out", help="The HTML file to write.")] = Path("report.html"),
-    kind: Annotated[
-        str | None,
-        typer.Option(help="per-instance (the default), ex-post, data-independent or tightest epsilon."),
-    ] = None,
-    publishable: Publishable = False,
-) -> None:
-    """Sweeps as one HTML page that opens offline.
-
-    With --publishable it has the epsilons that hold for every dataset, and says that the choice of settings
-    is not charged.
-
-    Example: python -m experiments report sweep --out report.html
-    """
-    from experiments.comparison_page import compare_folder, write_comparison
-
-    if publishable and kind not in (None, "data-independent"):
-        raise ValueError(
-            f"--kind must be data-independent in a publishable report, got {kind!r}: that epsilon is "
-            "computed from the private data"
-        )
-    wanted = cast("Kind", kind or ("data-independent" if publishable else "per-instance"))
-    data = [compare_folder(folder, wanted, step=0.01) for folder in folders]
-    _print(write_comparison(data, out, publishable))
 
 
 def _print(*paragraphs: object) -> None:

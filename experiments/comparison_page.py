@@ -42,17 +42,13 @@ def compare_folder(folder: Path, kind: Kind = "per-instance", step: float = 0.05
     return Compared(compare(rows, kind=kind, step=step), compare_all(rows, step=step))
 
 
-def write_comparison(data: Sequence[Compared], path: Path, publishable: bool = False) -> Path:
-    """Writes a page about sweeps that were compared; a publishable one has nothing per-instance."""
-    if publishable:
-        sections: tuple[Section, ...] = (publishable_section([sweep.everything for sweep in data]),)
-    else:
-        clips = [one for sweep in data for one in sweep.clips]
-        sections = (answer_section(data), comparison_section(clips))
+def write_comparison(data: Sequence[Compared], path: Path) -> Path:
+    """Writes a page about sweeps that were compared, which is sensitive."""
+    clips = [one for sweep in data for one in sweep.clips]
     report = Report(
         title="Bounded support against the Gaussian mechanism",
-        sections=sections,
-        notice="" if publishable else SENSITIVE,
+        sections=(answer_section(data), comparison_section(clips)),
+        notice=SENSITIVE,
         settings=tuple(("data", sweep.everything.data) for sweep in data),
         versions=installed_versions(),
     )
@@ -109,41 +105,6 @@ def comparison_section(results: Sequence[Comparison]) -> Section:
         (ratio_table(results), *map(comparison_table, results)),
         lead="Law by law under each clip: how many times the Gaussian's epsilon, with bands that show luck.",
         folded=True,
-    )
-
-
-def publishable_section(results: Sequence[Comparison]) -> Section:
-    """Data-independent epsilons at three accuracies, with the choice of settings named as not charged.
-
-    Guarantee: every epsilon in it is that of a run, holds for every dataset and is computed from public
-    settings alone. What depends on the data is which runs reach which accuracy: that decides which epsilons
-    and accuracies are shown, and their order. It is in no epsilon, and the section says so, with the number
-    of runs.
-    """
-    text, tables = [], []
-    for one in results:
-        text.append(
-            f"{one.data}, delta {one.delta:g}: {one.runs:,} runs were made, and which of them reach an "
-            f"accuracy was read off {_chosen_on(one)}. If these data are private, this choice is a release "
-            "of its own, and neither it nor the other runs are in the epsilons below: say so wherever you "
-            "print them. rf.tune makes the choice privately, at one epsilon for everything. The number of "
-            "records and the classes count as public."
-        )
-        public = [other for other in one.candidates if other.statement == "data-independent"]
-        targets = three_targets(one)
-        tables.append(
-            Table(
-                f"{one.data}: data-independent epsilon by accuracy, settings chosen without charge",
-                ("clip", "law", *map(_percent, targets)),
-                tuple((_clip(other), other.law, *_epsilons(other, targets)) for other in public),
-            )
-        )
-    return Section(
-        "What may be published",
-        lead="Each epsilon is differential privacy of one training run, for every dataset. "
-        "The choice of its settings is not charged.",
-        text=tuple(text),
-        tables=tuple(tables),
     )
 
 

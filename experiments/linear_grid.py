@@ -16,7 +16,7 @@ from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.mechanisms.base import Mechanism
 from ringfence.noise import Noise, side_by_side
 from ringfence.numerics.blocks import block_length, row_lengths
-from ringfence.training.clipping import Clamp, Clip, Norm, norm_outer_sums
+from ringfence.training.clipping import Clip, Norm, norm_outer_sums
 from ringfence.training.kernels.clipped_sums import clipped_outer_sum
 from ringfence.training.linear import LinearRun, LinearSettings, Step, checked_examples, data_digest
 
@@ -48,9 +48,6 @@ def train_linear_grid(
     """
     features, labels = checked_examples(features, labels, classes)
     size = checks.number("public_size", public_size, checks.positive)
-    for i, setting in enumerate(settings):
-        if type(setting.clip) not in (Clamp, Norm):
-            raise ValueError(f"settings[{i}].clip must be a Clamp or a Norm, got {setting.clip!r}")
     seeded = any(setting.seed is not None for setting in settings)
     data = data_digest(features, labels) if seeded else b""
     noise = [setting.noise(data, size, classes) for setting in settings]

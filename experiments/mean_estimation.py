@@ -32,7 +32,7 @@ class MeanEstimationSettings:
 
     The paper prints neither the noise nor the bounds it tuned over. ``sigmas`` are the Gaussian's.
     ``bounds`` are the same for all means; the first of them is the one compared at equal error (1 is the
-    range of the records, known beforehand). ``candidates`` are the bounds that "tuned" picks from.
+    range of the records, known beforehand).
     """
 
     records: int = 900
@@ -42,7 +42,6 @@ class MeanEstimationSettings:
     means: tuple[float, ...] = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
     sigmas: tuple[float, ...] = (0.1, 0.4)
     bounds: tuple[float, ...] = (1.0, 0.5)
-    candidates: tuple[float, ...] = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0)
 
     @property
     def sensitivity(self) -> float:
@@ -58,11 +57,10 @@ class MeanEstimationSettings:
 def mean_estimation(settings: MeanEstimationSettings) -> DataFrame:
     """A row for every comparison, mean, noise and trial where the law can reach the error.
 
-    ``comparison`` is "equal noise" (the paper's), "equal error" (with a fixed bound) or "tuned" (with equal
-    error, and that candidate bound which leaks least here: a choice that looks at the data and is not
-    charged). The mechanism "Gaussian" is the Gaussian's release, clamped afterwards at no cost. Errors are
-    mean squared errors against the true mean, as in the paper; a formula averages over the noise. ``renyi``
-    is the divergence of order ALPHA, over both signs and directions.
+    ``comparison`` is "equal noise" (the paper's) or "equal error" (with a fixed bound). The mechanism
+    "Gaussian" is the Gaussian's release, clamped afterwards at no cost. Errors are mean squared errors against
+    the true mean, as in the paper; a formula averages over the noise. ``renyi`` is the divergence of order
+    ALPHA, over both signs and directions.
     """
     generator = torch.Generator().manual_seed(settings.seed)
     shape = (settings.trials, settings.records, settings.dimensions)
@@ -91,19 +89,17 @@ def truncated_error(theta: Tensor, sigma: Tensor, bound: Tensor, mean: float) ->
     return (theta + sigma * inside.mean() - mean) ** 2 + sigma**2 * inside.variance()
 
 
-def matched_sigma(error: ErrorOf, theta: Tensor, bounds: Tensor, mean: float, targets: Tensor) -> Tensor:
-    """The sigma whose error is the target, for each row of theta (which has its own target) and each bound.
+def matched_sigma(error: ErrorOf, theta: Tensor, bound: float, mean: float, targets: Tensor) -> Tensor:
+    """The sigma whose error is the target, for each row of theta, which has its own target.
 
     NaN where even the smallest noise errs more, because the bound cuts off too much. ``LARGEST_SIGMA`` where
     even that much noise errs less, because the support alone answers.
     """
-    targets = targets.unsqueeze(1)
-    low = 1e-3 * targets.sqrt() * torch.ones_like(bounds)
+    low = 1e-3 * targets.sqrt()
     high = torch.full_like(low, LARGEST_SIGMA)
 
     def exceeds(sigmas: Tensor) -> Tensor:
-        values = error(theta.unsqueeze(1), sigmas.unsqueeze(2), bounds.unsqueeze(1), mean)
-        return values.mean(dim=2) > targets
+        return error(theta, sigmas.unsqueeze(1), theta.new_tensor(bound), mean).mean(dim=1) > targets
 
     never, always = exceeds(low), ~exceeds(high)
     for _ in range(_BISECTIONS):
@@ -131,23 +127,19 @@ _BOUNDED = ("rectified", "truncated")
 def _rows(
     settings: MeanEstimationSettings, sigma: float, mean: float, thetas: Tensor
 ) -> Iterator[dict[str, Any]]:
-    targets = (thetas - mean).square().mean(dim=1) + sigma**2
-    bounds = tuple(dict.fromkeys((settings.bounds[0], *settings.candidates)))
-    limits = thetas.new_tensor(bounds)
+    targets, fixed = (thetas - mean).square().mean(dim=1) + sigma**2, settings.bounds[0]
     matched = {
-        error: matched_sigma(error, thetas, limits, mean, targets).tolist() for _, error in _LAWS.values()
+        name: matched_sigma(error, thetas, fixed, mean, targets).tolist()
+        for name, (_, error) in _LAWS.items()
     }
     for trial, (theta, target) in enumerate(zip(thetas, targets.tolist(), strict=True)):
         gaussian = _renyi(settings, Gaussian(sigma), theta)
         chosen = [("equal noise", name, sigma, a) for name in _BOUNDED for a in settings.bounds]
-        for name, (law, error) in _LAWS.items():
-            sigmas = dict(zip(bounds, matched[error][trial], strict=True))
-            for comparison, some in (("equal error", settings.bounds[:1]), ("tuned", settings.candidates)):
-                reached = [(sigmas[a], a) for a in some if not math.isnan(sigmas[a])]
-                if reached:
-                    # Shifts are small compared with sigma: the law with the least information costs least.
-                    costs = [float(law(*pair).fisher_information(theta).sum()) for pair in reached]
-                    chosen.append((comparison, name, *reached[costs.index(min(costs))]))
+        chosen += [
+            ("equal error", name, sigmas[trial], fixed)
+            for name, sigmas in matched.items()
+            if not math.isnan(sigmas[trial])
+        ]
         for comparison, name, noise, bound in chosen:
             law, error = _LAWS[name]
             read = error(theta, theta.new_tensor(noise), theta.new_tensor(bound), mean)
@@ -173,7 +165,7 @@ def _renyi(settings: MeanEstimationSettings, law: Mechanism, theta: Tensor) -> f
 
 
 def draw_mean_estimation(settings: MeanEstimationSettings | None = None) -> Drawn:
-    """Cost and error at equal noise, then cost at equal error: four panels for each noise level.
+    """Cost and error at equal noise, then cost at equal error: three panels for each noise level.
 
     Bands run from the smallest to the largest value of the trials. Panels that are flat at 1 are not drawn.
     """
@@ -192,9 +184,7 @@ def draw_mean_estimation(settings: MeanEstimationSettings | None = None) -> Draw
         "of about 0.9 in (ε, δ). That the bounded laws cost less the larger |μ| is, is the opposite of what "
         "the paper says (erratum A13). At equal error every law has the noise with which it errs as much as "
         "the plain Gaussian, and the Gaussian is clamped to the same interval afterwards, which costs "
-        "nothing. The rectified law is the clamped Gaussian under another account. "
-        "Tuning a for each μ uses what is to be estimated and is not charged: where |μ| is below "
-        f"{SIGMA} the answer 0 errs no more than the Gaussian, and any tuned support looks free."
+        "nothing. The rectified law is the clamped Gaussian under another account."
     )
     chart = Chart(
         "mean_estimation",
@@ -203,29 +193,25 @@ def draw_mean_estimation(settings: MeanEstimationSettings | None = None) -> Draw
         f"the mean. At equal error and a = {settings.bounds[0]:g} (solid), this is left of the Gaussian's "
         f"cost: {'; '.join(_extremes(shares))}.",
         tuple(panel for panels in seen for panel in panels),
+        columns=3,
         details=details + (f" Not drawn, because they are flat at 1: {left_out}." if left_out else ""),
     )
     return Drawn(chart, rows)
 
 
 def _panels(rows: DataFrame, settings: MeanEstimationSettings, sigma: float) -> list[Panel]:
-    noise, fixed, tuned = (rows[rows.comparison == kind] for kind in ("equal noise", "equal error", "tuned"))
+    noise, fixed = (rows[rows.comparison == kind] for kind in ("equal noise", "equal error"))
     cost, noted = f"ε of order {ALPHA:g}, over the Gaussian's", f"{SIGMA} = {sigma:g}"
     common: dict[str, Any] = {"reference": 1.0, "reference_name": "Gaussian", "y_from_zero": True}
-    trivial: dict[str, Any] = {
-        "shaded": (0.0, min(sigma, max(settings.means))),
-        "shaded_name": "answering 0 errs no more",
-    }
 
-    def panel(title: str, y_label: str, lines: list[Line], **more: Any) -> Panel:
-        return Panel(f"{title}, {noted}", "biasedness |μ|", y_label, tuple(lines), **common, **more)
+    def panel(title: str, y_label: str, lines: list[Line]) -> Panel:
+        return Panel(f"{title}, {noted}", "biasedness |μ|", y_label, tuple(lines), **common)
 
     error = "mean squared error, over the Gaussian's"
     return [
         panel("Cost at equal noise", cost, _by_bound(noise, settings, "cost")),
         panel("Error at equal noise", error, _by_bound(noise, settings, "errs")),
         panel(f"Cost at equal error, a = {settings.bounds[0]:g}", cost, _by_mechanism(fixed)),
-        panel("The same, a tuned for each μ", cost, _by_mechanism(tuned), **trivial),
     ]
 
 

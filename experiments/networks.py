@@ -50,26 +50,6 @@ def standardised_wide_resnet(depth: int = 16, width: int = 4, classes: int = 10)
     )
 
 
-def tanh_cnn(classes: int = 10, channels: int = 3, size: int = 32) -> nn.Module:
-    """The CNN of Papernot et al. 2021 for CIFAR-10: 3 x 3 convolutions and tanh, 605,226 parameters.
-
-    It has two layers each of 32, 64 and 128 filters, each pair followed by a 2 x 2 mean; then 256 filters,
-    one filter per class, and the mean over the image. Tramèr and Boneh 2021 end in two dense layers
-    instead (550,570 parameters). The paper reproduced here does not use this network: it is the small
-    stand-in for the paper's WRN. ``size`` is the side of the images, at least 8; it is only checked.
-    """
-    checks.count("size", size, at_least=8)
-    wide = checks.count("channels", channels, at_least=1)
-    layers: list[nn.Module] = []
-    for filters in (32, 64, 128):
-        layers += [nn.Conv2d(wide, filters, 3, padding=1), nn.Tanh()]
-        layers += [nn.Conv2d(filters, filters, 3, padding=1), nn.Tanh(), nn.AvgPool2d(2)]
-        wide = filters
-    layers += [nn.Conv2d(wide, 256, 3, padding=1), nn.Tanh()]
-    layers += [nn.Conv2d(256, checks.count("classes", classes, at_least=1), 3, padding=1), _ImageMean()]
-    return nn.Sequential(*layers)
-
-
 def small_cnn(classes: int = 10, channels: int = 1, size: int = 8) -> nn.Module:
     """A convolution of four filters, tanh, a mean over 2 x 2 pixels and a linear layer, for images of digits.
 

@@ -11,10 +11,8 @@ from experiments.comparison_page import (
     answer_section,
     compare_folder,
     comparison_section,
-    publishable_section,
 )
 from experiments.drawing import Drawn
-from experiments.histogram import draw_histogram
 from experiments.information.chart import information_figure
 from experiments.information.probe import ProbeSettings
 from experiments.mean_estimation import draw_mean_estimation
@@ -41,8 +39,7 @@ FIGURES: dict[str, Callable[[], Drawn]] = {
     "motivation": draw_motivation,  # Figure 1
     "mean-estimation": draw_mean_estimation,  # Figure 2
     "fil": information_figure,  # Figure 4
-    "votes": draw_votes,  # Figure 5a
-    "histogram": draw_histogram,  # Figure 5b
+    "votes": draw_votes,  # Figure 5
 }
 
 
@@ -75,7 +72,6 @@ def reproduce(
     features: Features | None = None,
     public: Features | None = None,
     device: str = "cpu",
-    publishable: bool = False,
 ) -> list[Path]:
     """Writes everything to a folder: report.html, and every figure as PNG, PDF and CSV.
 
@@ -99,23 +95,14 @@ def reproduce(
             drawn["fil"] = information_figure(wanted, parts)
     files = [one.write_rows(out) for one in drawn.values()]
 
-    def figure(heading: str, lead: str, *names: str) -> Section:
-        charts = tuple(drawn[name].chart for name in names)
-        return Section(heading, charts=charts, lead=lead, folded=True)
+    def figure(heading: str, lead: str, name: str) -> Section:
+        return Section(heading, charts=(drawn[name].chart,), lead=lead, folded=True)
 
-    sensitive = (
-        comparison_section(results),
-        figure(
-            "Figure 4: Fisher information loss",
-            "Test accuracy against how well an example could be reconstructed.",
-            "fil",
-        ),
-    )
     report = Report(
         title="Bounded-support Gaussian privacy: the paper, reproduced",
-        summary=("Every figure of the paper, and two of ours, recomputed with its errors corrected.",),
+        summary=("Every figure of the paper, and one of ours, recomputed with its errors corrected.",),
         sections=(
-            publishable_section([fair.everything]) if publishable else answer_section([fair]),
+            answer_section([fair]),
             figure(
                 "Figure 1: what a release leaks",
                 "A bounded law leaks little where the value lies far outside its support.",
@@ -126,12 +113,13 @@ def reproduce(
                 "Cost and error of a noisy mean, at equal noise and at equal error.",
                 "mean-estimation",
             ),
-            *(() if publishable else sensitive),
+            comparison_section(results),
             figure(
-                "Figure 5: decisions",
-                "Where bounded support pays: confident votes and suppressed cells.",
-                *("votes", "histogram"),
+                "Figure 4: Fisher information loss",
+                "Test accuracy against how well an example could be reconstructed.",
+                "fil",
             ),
+            figure("Figure 5: decisions", "Where bounded support pays: confident votes.", "votes"),
         ),
         settings=(
             ("data", settings.name),
@@ -143,7 +131,7 @@ def reproduce(
             ("settings in the fair search", f"{len(settings.jobs('fair')) // len(settings.seeds):,}"),
         ),
         versions=installed_versions(),
-        notice="" if publishable else SENSITIVE,
+        notice=SENSITIVE,
     )
     charts = [chart for section in report.sections for chart in section.charts]
     pictures = [path for chart in charts for path in save_chart(chart, out)]

@@ -1,4 +1,4 @@
-"""Figure 5a: yes/no votes of a real assembly. How often is the announced majority wrong, at what cost?
+"""Figure 5: yes/no votes of a real assembly. How often is the announced majority wrong, at what cost?
 
 Every participant answered some of 99 statements, and only the sign of each noisy surplus (yes minus no) is
 released. The release is the same whichever statement is made about it; what differs is the epsilon.

@@ -9,11 +9,13 @@ happens in a temporary copy.
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,12 +70,9 @@ a yes where the band of a law includes 1
 + return self.times[0] < 1
 
 @ experiments/comparison_page.py: experiments/comparison_page
-per-instance numbers in what may be published of a sweep
-- if other.statement == "data-independent"]
-+ if other.statement == "per-instance"]
-a publishable page with what is computed from the data
--     if publishable:
-+     if False:
+a page of a sweep that does not say that it is sensitive
+- notice=SENSITIVE
++ notice=""
 
 @ experiments/features.py: experiments/features
 features that everybody may read
@@ -265,8 +264,8 @@ small shifts of an example charged as the next larger ones alone
 
 @ src/ringfence/accounting/examples.py: accounting/examples accounting/contract
 examples' running sums in float32
-- torch.zeros(len(VARIANTS), total, len(self._orders), dtype=torch.float64)
-+ torch.zeros(len(VARIANTS), total, len(self._orders), dtype=torch.float32)
+- self.sums + count * sums if self.steps else count * sums
++ (self.sums + count * sums if self.steps else count * sums).float()
 @ src/ringfence/accounting/examples.py: accounting/examples
 an example's own epsilon above what is promised to everybody
 - epsilons.clamp(max=PrivacyLoss.of_zcdp(gaussian, bounded).epsilon(delta))
@@ -308,10 +307,10 @@ yes and no far from a tie left out
 pure privacy as if the truth were told half the time
 - 1 / (1 + math.exp(-size)), 1 / (1 + math.exp(size))
 + 0.5, 0.5
-@ src/ringfence/accounting/induction.py: accounting/voters
-single voters seen from one side
--     yield log_p - rho, margin - rho
-+     yield log_p.expand_as(rho), rho + margin
+@ src/ringfence/accounting/induction.py: accounting/decisions accounting/induction
+releases seen from one side
+- (self.log_p - self.rho, -self.rho)
++ (self.log_p.expand_as(self.rho), self.rho)
 
 @ src/ringfence/accounting/ledger.py: accounting/ledger
 a ledger writes down what was released after it was released
@@ -336,8 +335,8 @@ a resumed run pays again for steps that it was charged for
 
 @ src/ringfence/accounting/per_instance.py: mechanisms/laplace
 a table of divergences for a law with kinks
-- exact = exact or mechanism.whole
-+ exact = bool(exact)
+- if theta.numel() > self.few and not mechanism.whole:
++ if theta.numel() > self.few:
 @ src/ringfence/accounting/divergence_sums.py: mechanisms/laplace
 whole numbers moved by a part of one
 - nearer.round() if law.whole else nearer
@@ -519,8 +518,8 @@ a length is put where it costs least
 - values.topk(needed, dim=-1) if needed < count else values.sort(dim=-1, descending=True)
 + values.sort(dim=-1, descending=False)
 a length that binds is dropped
-- if longest <= self.norm:
-+ if longest >= self.norm:
+- math.sqrt(without.longest_square(ONE, shape)) <= self.norm
++ math.sqrt(without.longest_square(ONE, shape)) >= self.norm
 
 @ src/ringfence/accounting/steepness.py: accounting/steepness
 the slope between nodes taken for the largest
@@ -574,11 +573,6 @@ the mu of a sample with twice the slack
 true positive rates rounded to the defender's favour
 - return cumulative(place) * (1 + ROUNDING), cumulative(-place) * (1 - ROUNDING)
 + return cumulative(place) * (1 - 100 * ROUNDING), cumulative(-place) * (1 + 100 * ROUNDING)
-
-@ src/ringfence/accounting/voters.py: accounting/voters
-a voter's own epsilon above what is promised to everybody
-- torch.minimum(_by_renyi(own, delta), most)
-+ _by_renyi(own, delta)
 
 @ src/ringfence/accounting/moving.py: accounting/moving
 bounded noise charged as the whole Gaussian
@@ -692,15 +686,6 @@ two processes write one folder
 a checkpoint's checksum not looked at
 -     if checksum.hexdigest().encode() != data[at : at + len(_BLANK)]:
 +     if False:
-
-@ src/ringfence/files/journal.py: faults/training files/journal
-a journal that a full disk closes for good
-- self._close_file()  # what was written of a line is cut off before another one follows
-+ self.close()
-@ src/ringfence/files/journal.py: experiments/sweep/runner
-a journal that everybody may read
-- with replacing(self.path) as file:
-+ with replacing(self.path, mode=0o666) as file:
 
 @ src/ringfence/files/shared_table.py: files/shared_table
 two processes read a ledger before either has charged it
@@ -825,11 +810,11 @@ secure winners: float64 decides what it cannot know
 
 @ src/ringfence/mechanisms/secure.py: mechanisms/laplace
 Laplace noise from 256 bits, which delta is not charged for
-- if not exact:
-+ if True:
+- is None and exact:
++ is None and False:
 Laplace noise cut in the middle of a whole number
-- return number.double() + 0.5
-+ return number.double() - 0.5
+- (number.double() + 0.5) * self.step
++ (number.double() - 0.5) * self.step
 
 @ src/ringfence/mechanisms/sign.py:
 P and Q swapped in the sign's divergence
@@ -1268,34 +1253,31 @@ the sum of one process only
 -         torch.distributed.all_reduce(values)
 +         pass
 
-@ src/ringfence/huggingface.py: huggingface
+@ src/ringfence/training/engine/trainers.py: huggingface lightning
 a resumed training whose account begins at 0
 -         self.engine.load(file)
--         steps
-+         steps
-a checkpoint of another step than the run's
-- if steps != self.engine.steps:
-+ if False:
 a second training that forgets what the first one spent
--             if file.exists():
-+             if False:
+- if folder is not None and (folder / RUN_FILE).exists():
++ if False:
+@ src/ringfence/huggingface.py: huggingface
+a checkpoint of another step than the run's
+- return bool(state.global_step == self.engine.steps)
++ return True
 
 @ src/ringfence/lightning.py: lightning
-a resumed fit whose account begins at 0
--         self.engine.load(file)
--         if self._found
-+         if False
 a fit that goes on from another checkpoint than its account
--         if self._found != self.state_dict():
-+         if False:
-a second fit that forgets what the first one spent
--             if file is not None and file.exists():
-+             if False:
+- lambda: self._found == self.state_dict()
++ lambda: True
 a training step that goes past the private module
 -         if not self._called:
 +         if False:
 
 @ src/ringfence/training/engine/run.py: training/engine/run
+a batch that is added again after an interrupt
+-         self._batch = self._output = None  # first: a loop that goes on after an interrupt adds it once
+-         self._sum = part if self._sum is None else self._sum + part
++         self._sum = part if self._sum is None else self._sum + part
++         self._batch = self._output = None
 a sum is finite if one of its coordinates is
 - torch.isfinite(theta).all()
 + torch.isfinite(theta).any()
@@ -1318,8 +1300,12 @@ weights of before the last step
 +             pass
 @ src/ringfence/training/engine/run.py: training/sharding
 a NaN that one process has
-- distributed.summed((~torch.isfinite(theta).all()).float())
-+ (~torch.isfinite(theta).all()).float()
+- return together.logical_and(sums[0].logical_not())
++ return torch.isfinite(theta).all()
+@ src/ringfence/training/engine/run.py: training/distributed
+shares of different samples in one sum
+- together = sums[1] == own * distributed.world_size()
++ together = sums[1] == sums[1]
 
 @ src/ringfence/training/engine/batches.py: training/distributed
 a sample of one process's batch_size
@@ -1403,14 +1389,32 @@ other settings loaded
 - if theirs != ours:
 + if False:
 a resumed run forgets how many steps were charged
-- self.most, self._refused = state["objects"].get("most"), None
-+ self._refused = None
-a charge that came after the save is forgotten with it
-- self.journal.append({"most": most})
+- self.most = spent["most"]
 + pass
+epsilons of examples that are those of another run
+-             self.examples = own if known is None else
++             self.examples = self.examples if known is None else
+a claim about a model that was half loaded
+-         if self._half_loaded:
++         if False:
+a charge that came after the save is forgotten with it
+-         self.most = most
+-         self._write_down()
++         self.most = most
 the journal not written
--             self.journal.append({"account": self.account.state_dict()})
-+             pass
+-         self._write_down()
+-         if self.plan.secure:
++         if self.plan.secure:
+a run that was closed saved to another file
+-         if self._refused is not None:
+-             raise ValueError(self._refused)
+-         self.findings.settle()
+-         state, old
++         self.findings.settle()
++         state, old
+two files of one run that both go on
+- old.end()
++ old.close()
 samples of a step released again after a load
 - self.seed if goes_on else fresh
 + self.seed
@@ -1551,25 +1555,27 @@ one noise for engines of one seed
 
 @ src/ringfence/training/engine/run_file.py: report/certificate
 another run's journal certified
-- if header["run"] != state["run"]:
+- if spent["run"] != state["run"]:
 + if False:
 @ src/ringfence/training/engine/run_file.py: training/engine/run_file
-the journal's account forgotten
-- if record["account"]["steps"] > account.steps:
-+ if False:
-what another engine released since is overwritten
-- if (spent := self._spent()) > known:
-+ if (spent := self._spent()) > 10**9:
+a relative name that is another file in another folder
+- self.path = path.resolve()
++ self.path = path
 another run overwritten
-- if there and read_checkpoint(self.path)[1]["run"] != state["run"]:
+- if self.path.exists():
 + if False:
 @ src/ringfence/training/engine/run_file.py: faults/training
-a save that raises although it replaced the file
-- with suppress(OSError):
-+ with suppress():
-two files of one run that both go on
-- old.path.unlink()
-+ pass
+a journal that is damaged
+- if checksum != _checksum(text):
++ if False:
+a journal that was put back
+- if spent["account"]["steps"] < state["charged"]:
++ if False:
+a new file that goes on beside the old one
+-             self.end()
+-             raise
++             self.close()
++             raise
 
 @ src/ringfence/training/information.py: training/fisher_tracking
 an example that was never measured with an eta of 0
@@ -1580,9 +1586,12 @@ an example that was never measured with an eta of 0
 a frozen weight taken for the first example alone
 - tensor.expand(count, *tensor.shape) if place is None
 + torch.cat((tensor[None], tensor.new_zeros(count - 1, *tensor.shape))) if place is None
-the second derivative of a product of matrices left out
-- torch.baddbmm(first @ second.mT, third, fourth.mT)
-+ first @ second.mT
+the second derivative of patches added back to other places
+- padding=window.padding,
++ padding=tuple(reversed(window.padding)),
+groups of a convolution taken for one
+- .unflatten(1, (groups, -1))
++ .unflatten(1, (1, -1))
 
 @ src/ringfence/training/kernels/clipped_sums.py: training/kernels/clipped_sums
 the clamped sum of a layer adds products as they are
@@ -1606,7 +1615,7 @@ one noise for every dataset of a seed
 
 @ src/ringfence/training/linear_information.py: training/linear_information
 the L2 clip's own derivative left out
-- changed = torch.cat((spread - unit * (slope @ spread), -share), dim=2)
+- changed = torch.cat((spread - along.mT * (along @ spread), -share), dim=2)
 + changed = torch.cat((spread, -share), dim=2)
 
 @ src/ringfence/training/kernels/clipped_sums.py: training/per_example/layers
@@ -1776,28 +1785,51 @@ a grid without end
 BREAKAGES = list(parsed(_TEXT))
 
 
+@contextmanager
+def copied(root: Path) -> Iterator[Path]:
+    """A temporary copy of the tree at ``root``."""
+    with tempfile.TemporaryDirectory() as folder:
+        keep_out = shutil.ignore_patterns(".git", ".venv", "out", ".*_cache", ".hypothesis")
+        yield shutil.copytree(root, Path(folder) / "tree", ignore=keep_out)
+
+
+def tested(tree: Path, options: str, tests: Sequence[str], seconds: float | None = None) -> tuple[int, str]:
+    """Status and output of pytest in a copy of the tree; ``TimeoutExpired`` after so many seconds.
+
+    What the tests started ends with them.
+    """
+    names = tree / "tests.txt"
+    names.write_text("\n".join(tests))  # more of them than a command line holds
+    run = subprocess.Popen(
+        [sys.executable, "-m", "pytest", *options.split(), f"@{names}"],
+        cwd=tree,
+        env={**os.environ, "PYTHONPATH": str(tree / "src"), "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        said, _ = run.communicate(timeout=seconds)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(run.pid, signal.SIGKILL)
+        run.wait()
+    return run.returncode, said
+
+
 def reds(breakage: Breakage) -> int:
     """How many tests fail in a copy of the tree with this breakage in it; three end the count."""
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "tree"
-        keep_out = shutil.ignore_patterns(".git", ".venv", "out", ".*_cache", ".hypothesis")
-        shutil.copytree(ROOT, copy, ignore=keep_out)
-        source = copy / breakage.file
+    with copied(ROOT) as tree:
+        source = tree / breakage.file
         text = source.read_text()
         if text.count(breakage.before) != 1:
             raise ValueError(f"{breakage.name}: stands {text.count(breakage.before)} times")
         source.write_text(text.replace(breakage.before, breakage.after))
-        run = subprocess.run(
-            [sys.executable, "-m", "pytest", *_OPTIONS.split(), *breakage.tests],
-            cwd=copy,
-            env={**os.environ, "PYTHONPATH": str(copy / "src"), "OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    count = sum(map(int, re.findall(r"(\d+) (?:failed|error)", run.stdout)))
-    if count == 0 and run.returncode != 0:
-        raise RuntimeError(run.stdout + run.stderr)
+        status, said = tested(tree, _OPTIONS, breakage.tests)
+    count = sum(map(int, re.findall(r"(\d+) (?:failed|error)", said)))
+    if count == 0 and status != 0:
+        raise RuntimeError(said)
     return count
 
 

@@ -1,9 +1,10 @@
 import gc
 import linecache
+import os
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 # Modules that are imported make nothing that is garbage; looking for it took a fifth of the collection.
 gc.disable()
@@ -26,6 +27,10 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile("long", settings.get_profile("default"), derandomize=False, max_examples=4000)
+# of a mutant: a failure is enough, and the smallest example is not needed
+settings.register_profile(
+    "first", settings.get_profile("default"), phases=(Phase.explicit, Phase.generate), database=None
+)
 settings.load_profile("default")
 
 # Files that begin processes (tests/forks.py). One worker runs them all, so that only one needs a server of
@@ -36,7 +41,7 @@ FORKING = (
     *("tests/accounting/test_ledger.py", "tests/accounting/test_ledger_server.py"),
     *("tests/cli/test_app.py", "tests/cli/test_release.py", "tests/experiments/test_main.py"),
     *("tests/faults/test_kills.py", "tests/files/test_journal.py", "tests/files/test_shared_table.py"),
-    *("tests/mutants/test_mutants.py", "tests/releases/test_release.py", "tests/experiments/information/"),
+    *("tests/releases/test_release.py", "tests/experiments/information/"),
     *("tests/experiments/sweep/", "tests/test_docs.py", "tests/test_noise.py", "tests/test_notebooks.py"),
     *("tests/test_public_api.py", "tests/training/test_distributed.py", "tests/training/test_sharding.py"),
 )
@@ -82,6 +87,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return  # one process takes the tests in the order that it was given
     items.sort(
         key=lambda item: next((i for i, name in enumerate(FIRST) if item.nodeid.startswith(name)), len(FIRST))
     )

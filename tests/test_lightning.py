@@ -289,9 +289,9 @@ def test_a_fit_goes_on_from_a_checkpoint_with_its_account(kind: str, lost: int, 
     epsilons = [line.split(",")[place] for line in logged[1:]]
     assert float([each for each in epsilons if each][-1]) == pytest.approx(private.guarantee().epsilon)
     for folder, ckpt_path, match in (
-        ("new", at / "step=2.ckpt", "is not the end of its run, which went on in"),
-        ("new", tmp_path / "again/step=2.ckpt", "must be the last one of its run, which was saved after 6"),
-        ("again", None, "run.ckpt holds the account of an earlier fit"),
+        ("new", at / "step=2.ckpt", "the run went on in another file"),
+        ("new", tmp_path / "again/step=2.ckpt", "is not where its run was saved last, which was after 6"),
+        ("again", None, "run.ckpt holds the account of an earlier training"),
     ):
         if ckpt_path is not None and ckpt_path.parent.name == "again":
             (at / "step=2.ckpt").rename(ckpt_path)
@@ -301,7 +301,7 @@ def test_a_fit_goes_on_from_a_checkpoint_with_its_account(kind: str, lost: int, 
                 callbacks=(checkpoints(folder),), ckpt_path=ckpt_path,
             )  # fmt: skip
     (tmp_path / "whole/_private/run.ckpt").unlink()
-    with pytest.raises(ValueError, match=r"ckpt_path .* needs the account of its run, in .*run.ckpt"):
+    with pytest.raises(ValueError, match=r"cannot be resumed: .*run.ckpt is missing"):
         fitted(
             second, private_callback(tiny_bert.engine()), tmp_path, ckpt_path=tmp_path / "whole/step=6.ckpt"
         )
@@ -315,7 +315,7 @@ def test_settings_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
         private = private_callback(engine, target_epsilon=target)
         with pytest.raises(ValueError, match=match):
             fitted(modules()["classifier"](), private, tmp_path, enable_checkpointing=False, **options)
-    with pytest.raises(TypeError, match=r"engine must be a ringfence\.PrivacyEngine, got int"):
+    with pytest.raises(TypeError, match="engine must be a PrivacyEngine, got 3"):
         private_callback(3)
 
 

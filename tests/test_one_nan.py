@@ -6,10 +6,8 @@ from collections.abc import Callable
 import pytest
 
 import ringfence as rf
-from ringfence.accounting import voters
 from ringfence.accounting.conversion import GaussianBound
 from ringfence.accounting.subsampling import SampledDivergence, checked_integer_orders
-from ringfence.accounting.voters import voter_epsilons
 from ringfence.mechanisms.base import without_nan
 from tests.tensors import float64
 
@@ -20,14 +18,12 @@ CASES: dict[str, Callable[[], object]] = {
     "a law": lambda: without_nan(rf.Gaussian(1.0), "renyi_divergence", ONE),
     "a decision": lambda: without_nan(rf.NoisyWinner(1.0), "renyi_divergence", ONE),
     "a sample": lambda: SAMPLE.divergence(ONE),
-    "voters": lambda: voter_epsilons(rf.StochasticSign(1.0), [[1.0], [-1.0]], delta=1e-5),  # type: ignore[arg-type]
     "attacks": lambda: rf.PrivacyLoss(((1.0, 1.0, 1),)).attack_rates(float64([0.1, 0.2])),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_one_is_enough(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(voters, "_by_renyi", lambda *_: ONE)
     monkeypatch.setattr(GaussianBound, "rates", lambda *_: (ONE, float64([0.0, 0.0])))
     with pytest.raises(FloatingPointError, match="represent"):
         CASES[name]()

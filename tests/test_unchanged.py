@@ -27,7 +27,6 @@ from ringfence.accounting.fisher import coordinate_losses
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.selection import selection_epsilon
 from ringfence.accounting.subsampling import subsampled_rdp
-from ringfence.accounting.voters import voter_epsilons
 from ringfence.numerics.operators import spectral_bounds, trace_bounds
 from tests.accounting.fixed_batch import fixed_batch_rdp
 from tests.accounting.matrices import batched
@@ -152,9 +151,6 @@ def numbers_of_decisions(law: Any, votes: Tensor) -> Iterator[tuple[str, Any]]:
         )
     few = decision_profile(law, votes, neighbours="added", at_most=2)
     yield "profile of two", [few.epsilon(1e-3), *(proof(0.3) for proof in few.proofs.values())]
-    ballots = (1.5 * spread(12, 5)).round()
-    candidates = None if isinstance(law, rf.Mechanism) else 3
-    yield "voters", voter_epsilons(law, ballots, delta=1e-3, candidates=candidates)
     if not isinstance(law, rf.Mechanism):
         move = float64([[-1.0, 1.0, 0.0], [0.0, 0.5, 0.0]]).unsqueeze(1)
         yield "divergence", law.renyi_divergence(votes, move, 8.0)

@@ -7,7 +7,7 @@ import torch
 import ringfence as rf
 from ringfence.accounting.conversion import gaussian_epsilon
 
-DELTA, DRAWS = 1e-3, 4000
+DELTA, DRAWS = 1e-3, 2000
 LAWS = (
     *(rf.Gaussian(2.0), rf.RectifiedGaussian(2.0, bound=3.0), rf.TruncatedGaussian(2.0, bound=3.0)),
     *(rf.StochasticSign(2.0), rf.QuantizedGaussian(2.0, bound=3.0, levels=5), rf.Laplace(2.0)),

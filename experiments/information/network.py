@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from experiments import features
-from experiments.networks import small_cnn, tanh_cnn, wide_resnet_16_4
+from experiments.networks import small_cnn, wide_resnet_16_4
 from experiments.sweep.data import SweepData, digits, parts
 from experiments.sweep.settings import (
     FairSearch,
@@ -52,7 +52,6 @@ _METHODS = (("gaussian", "clamp"), ("rectified", "clamp"), ("truncated", "clamp"
 METHODS = tuple(label(name) + ("" if kind == "clamp" else ", L2 clip") for name, kind in _METHODS)
 MODELS: dict[str, Callable[[int, int, int], nn.Module]] = {  # of classes, channels and the side of images
     "wrn-16-4": lambda classes, channels, size: wide_resnet_16_4(classes, channels),
-    "tanh-cnn": tanh_cnn,
     "small": small_cnn,
 }
 _CENTER, _SCALE = 0.5, 0.25  # public constants: pixels, from 0 to 1, are shifted and divided by them
@@ -333,7 +332,6 @@ def run_etas(
                 failure_probability=_FAILURE / (2 * len(moments) * len(blocks)),
                 probes=number,
                 generator=generator,
-                dtype=torch.float64,
                 tolerance=0.1,
                 memory=memory,
             )

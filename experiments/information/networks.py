@@ -60,7 +60,7 @@ def run_networks(
     rounds: int = ROUNDS,
     workers: Workers = HERE,
 ) -> Path:
-    """Trains and measures what is not finished yet, and returns the path of the rows, ``out``/sweep.journal.
+    """Trains and measures what is not finished yet, and returns the path of the rows, ``out``/sweep.db.
 
     First every method gets its setting of each of the ``rounds``, then those on the frontiers get further
     seeds. The same call goes on where another ended, also with more rounds.

@@ -48,7 +48,7 @@ def run_sweep(
     public: Features | None = None,
     batch_size: int | None = None,
 ) -> Path:
-    """Runs the jobs that are not finished yet and returns the path of the rows, ``out``/sweep.journal.
+    """Runs the jobs that are not finished yet and returns the path of the rows, ``out``/sweep.db.
 
     The same call continues where another one ended, however it ended. ``public`` are features declared
     public (see ``sweep_data``). Without dp-accounting rows hold accounts, which ``read_rows`` converts.

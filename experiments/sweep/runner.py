@@ -1,4 +1,4 @@
-"""Runs the jobs of a sweep and keeps their rows in a journal: killed at any moment, the same call goes on.
+"""Runs the jobs of a sweep and keeps their rows in a table: killed at any moment, the same call goes on.
 
 A job is a setting and a seed. What is trained and measured is a function from jobs to rows, plain
 dictionaries; Figure 3 (``probes``) and the networks of Figure 4 (``information.networks``) each have one.
@@ -18,30 +18,35 @@ import ringfence
 from experiments.progress import track
 from experiments.sweep.settings import Job, SweepSetting
 from ringfence import checks
-from ringfence.files.journal import Journal
+from ringfence.files.locks import locked, unlock
+from ringfence.files.shared_table import SharedTable
 
-FILE = "sweep.journal"
+FILE = "sweep.db"
 Work = Callable[[Sequence[Job]], list[dict[str, Any]]]
 _RETRIES = 2  # how often Ray tries a batch again whose worker died, before it is cut in two
 
 
 @contextmanager
-def opened(folder: Path, identity: Mapping[str, Any]) -> Iterator[Journal]:
-    """The journal of a sweep, begun where there is none, for one process at a time.
+def opened(folder: Path, identity: Mapping[str, Any]) -> Iterator[SharedTable]:
+    """The table of a sweep, begun where there is none, for one process at a time.
 
     ``identity`` describes the sweep; the file of another one is refused.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / FILE
-    header = {"run": "sweep", "identity": dict(identity)}
-    with Journal(path) if path.exists() else Journal.start(path, header) as journal:
-        known = journal.header["identity"]
+    lock = locked(folder / "sweep")
+    try:
+        records: list[dict[str, Any]] = []
+        table = SharedTable(path, [{"identity": dict(identity)}], records.append)
+        known = records[0]["identity"]
         for name, value in identity.items():
             if known.get(name) != value:
                 raise ValueError(
                     f"{path} holds a sweep with another {name}: {known.get(name)!r:.60}, not {value!r:.60}"
                 )
-        yield journal
+        yield table
+    finally:
+        unlock(lock)
 
 
 def read_file(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -52,11 +57,12 @@ def read_file(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     path = folder / FILE
     if not path.is_file():
         raise ValueError(f"{folder} holds no sweep: there is no {FILE} in it")
-    header, records = Journal.read(path)
+    records: list[dict[str, Any]] = []
+    SharedTable(path, None, records.append)
     rows = [
-        {**row, "setting": SweepSetting(**row["setting"])} for record in records for row in record["rows"]
+        {**row, "setting": SweepSetting(**row["setting"])} for record in records[1:] for row in record["rows"]
     ]
-    return header["identity"], sorted(rows, key=lambda row: (row["setting"].order, row["seed"]))
+    return records[0]["identity"], sorted(rows, key=lambda row: (row["setting"].order, row["seed"]))
 
 
 @dataclass(frozen=True)
@@ -100,7 +106,7 @@ def run_jobs(
     All rows of a batch are on the disk, or none is. ``notes`` are further columns of rows, by the key of
     their setting. ``name`` stands at the progress bar.
     """
-    with opened(folder, identity) as journal:
+    with opened(folder, identity) as table:
         done = {(row["setting"].key, row["seed"]) for row in read_file(folder)[1]}
         # Batches are cut from all jobs, finished or not, so that the same jobs are always trained together.
         waiting = [[job for job in batch if (job[0].key, job[1]) not in done] for batch in batches]
@@ -111,20 +117,12 @@ def run_jobs(
             results = ((batch, attempt(work, batch)) for batch in waiting)
         about = {"ringfence": ringfence.__version__, "torch": torch.__version__}
         for jobs, rows in track(results, name, len(waiting)):
-            journal.append(
-                {
-                    "rows": [
-                        {
-                            "setting": asdict(one),
-                            "seed": seed,
-                            **about,
-                            **(notes or {}).get(one.key, {}),
-                            **row,
-                        }
-                        for (one, seed), row in zip(jobs, rows, strict=True)
-                    ]
-                }
-            )
+            whole = [
+                {"setting": asdict(one), "seed": seed, **about, **(notes or {}).get(one.key, {}), **row}
+                for (one, seed), row in zip(jobs, rows, strict=True)
+            ]
+            with table.transaction() as append:
+                append({"rows": whole})
 
 
 def attempt(work: Work, jobs: Sequence[Job]) -> list[dict[str, Any]]:

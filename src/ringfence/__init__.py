@@ -49,7 +49,6 @@ if _typing.TYPE_CHECKING:
     from ringfence.training.clipping import Clamp as Clamp
     from ringfence.training.clipping import Clip as Clip
     from ringfence.training.clipping import Norm as Norm
-    from ringfence.training.clipping import Scale as Scale
     from ringfence.training.engine.engine import PrivacyEngine as PrivacyEngine
     from ringfence.training.probe import LinearProbe as LinearProbe
     from ringfence.training.regression import LinearRegression as LinearRegression
@@ -62,7 +61,6 @@ _MOVED = {
     "PerInstanceCalibrationWarning": "ringfence.accounting.calibration",
     "publishable_decision_epsilon": "ringfence.accounting.decision_publication",
     "decision_profile": "ringfence.accounting.decisions",
-    "voter_epsilons": "ringfence.accounting.voters",
     "FisherGuarantee": "ringfence.accounting.fisher",
     "reconstruction_error_bound": "ringfence.accounting.fisher",
     "PerInstanceRdp": "ringfence.accounting.per_instance",
@@ -87,6 +85,8 @@ _INSTEAD = {  # of names that are gone
     "fixed_batch_rdp": "ringfence.accounting.subsampling.subsampled_rdp",
     "poisson_information_factor": "the information without sampling, which is an upper bound",
     "PublicProjection": "sklearn.decomposition.PCA, fitted to public features",
+    "Scale": "ringfence.Clamp, or ringfence.Norm, which keeps the direction of a gradient",
+    "voter_epsilons": "the per-instance epsilon of a ringfence.DecisionAccountant, which bounds every voter",
 }
 
 

@@ -17,14 +17,11 @@ except ModuleNotFoundError as missing:
         f"ringfence.huggingface needs {missing.name}: pip install 'ringfence[huggingface]'"
     ) from None
 
-from ringfence import checks
-from ringfence.accounting.guarantee import Guarantee
 from ringfence.training.engine.batches import loading_options
-from ringfence.training.engine.engine import PrivacyEngine, Private, private_for_trainer, refuse_settings
+from ringfence.training.engine.engine import PrivacyEngine
+from ringfence.training.engine.trainers import TrainerRun, refuse_settings
 
 __all__ = ["PrivateTrainer", "PrivateTraining", "example_loss"]
-
-RUN_FILE = Path("_private", "run.ckpt")  # in output_dir; push_to_hub leaves out what begins with _
 
 if TYPE_CHECKING:
     _Trainer = Trainer  # the mixin is put before any Trainer
@@ -32,7 +29,7 @@ else:
     _Trainer = object
 
 
-class PrivateTraining(_Trainer):
+class PrivateTraining(TrainerRun, _Trainer):
     """Makes any Trainer private: ``class Mine(PrivateTraining, TheirTrainer)``.
 
     ``engine`` is a ``ringfence.PrivacyEngine``, which serves this one run. ``delta`` is that of the epsilon
@@ -60,8 +57,7 @@ class PrivateTraining(_Trainer):
         compute_loss_func: Any = None,
         **kwargs: Any,
     ) -> None:
-        if not isinstance(engine, PrivacyEngine):
-            raise TypeError(f"engine must be a ringfence.PrivacyEngine, got {type(engine).__name__}")
+        self._serve(engine, delta, target_epsilon)
         if engine.loss_reduction != "mean":
             raise ValueError(f"the engine's loss_reduction must be 'mean', got {engine.loss_reduction!r}")
         if engine.secure:
@@ -69,18 +65,10 @@ class PrivateTraining(_Trainer):
                 "the engine must not be secure in a Trainer, whose loss is a mean: its rounding tells how "
                 "many examples a batch has. Write a loop of your own, with loss or loss_reduction='sum'"
             )
-        self.engine = engine
-        self.delta = checks.probability("delta", delta)
-        self.target_epsilon = target_epsilon
-        self._private: Private | None = None
-        self._checkpoint: str | None = None  # the one that training goes on from
+        self._checkpoint: Path | None = None  # the one that training goes on from
         kwargs["compute_loss_func"] = example_loss if compute_loss_func is None else compute_loss_func
         super().__init__(*args, **kwargs)
         _refuse_arguments(self)
-
-    def guarantee(self, delta: float | None = None) -> Guarantee:
-        """Returns what training has cost so far, and what may be said about it."""
-        return self.engine.guarantee(self.delta if delta is None else delta)
 
     def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Trains, once; goes on from a checkpoint, or from the last one, together with the account."""
@@ -90,7 +78,7 @@ class PrivateTraining(_Trainer):
             last: Callable[[str], str | None] = get_last_checkpoint
             resume_from_checkpoint = last(str(self.args.output_dir)) or True
         if resume_from_checkpoint:
-            self._checkpoint = str(resume_from_checkpoint)
+            self._checkpoint = Path(resume_from_checkpoint)
             self.args.ignore_data_skip = True  # the private loader begins where the run is
         try:
             return super().train(resume_from_checkpoint or None, *args, **kwargs)
@@ -115,43 +103,21 @@ class PrivateTraining(_Trainer):
                 **loading_options(ordinary),
             )
             # the Trainer would make its optimizer later than a callback could take it (transformers 38181)
-            self._private = private_for_trainer(
-                self.engine,
-                *(self.model, self.create_optimizer(), loader),  # type: ignore[arg-type]
-                target_epsilon=self.target_epsilon,
-                target_delta=self.delta,
-                epochs=None if self.args.max_steps > 0 else self.args.num_train_epochs,
-            )
-            self._go_on()
-        return self._private[2]
+            model: Any = self.model
+            epochs = None if self.args.max_steps > 0 else self.args.num_train_epochs
+            self._make_private(model, self.create_optimizer(), loader, epochs)
+            self._go_on(Path(str(self.args.output_dir)), self._checkpoint, self._is_last)
+        return self._private[2]  # type: ignore[index]
 
-    def _go_on(self) -> None:
-        """Loads the run of the checkpoint that training goes on from."""
-        if self._checkpoint is None:
-            file = Path(str(self.args.output_dir), RUN_FILE)
-            if file.exists():
-                raise ValueError(
-                    f"{file} holds the account of an earlier training: go on with "
-                    "resume_from_checkpoint=True, or give another output_dir"
-                )
-            return
-        folder = Path(self._checkpoint)
-        file = folder.parent / RUN_FILE
-        if not file.exists():
-            raise ValueError(f"{folder} cannot be resumed: {file} is missing, and the account is in it")
-        self.engine.load(file)
-        steps = TrainerState.load_from_json(str(folder / "trainer_state.json")).global_step
-        if steps != self.engine.steps:
-            raise ValueError(
-                f"{folder} is not where its run was saved last: resume from checkpoint-{self.engine.steps}"
-            )
+    def _is_last(self) -> bool:
+        """Whether the checkpoint that training goes on from was made where the run was saved."""
+        state = TrainerState.load_from_json(str(self._checkpoint / "trainer_state.json"))  # type: ignore[operator]
+        return bool(state.global_step == self.engine.steps)
 
     def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
         """Saves a checkpoint of the Trainer, and the run."""
         super()._save_checkpoint(*args, **kwargs)
-        file = Path(str(self.args.output_dir), RUN_FILE)
-        file.parent.mkdir(exist_ok=True)
-        self.engine.save(file)
+        self._save_run(Path(str(self.args.output_dir)))
 
     def training_step(self, model: nn.Module, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
         """One private step: what the optimizer finds as gradients afterwards was released."""

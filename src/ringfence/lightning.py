@@ -14,16 +14,13 @@ except ModuleNotFoundError:
         "ringfence.lightning needs lightning: pip install 'ringfence[lightning]'"
     ) from None
 
-from ringfence import checks
-from ringfence.accounting.guarantee import Guarantee
-from ringfence.training.engine.engine import PrivacyEngine, Private, private_for_trainer, refuse_settings
+from ringfence.training.engine.engine import PrivacyEngine
+from ringfence.training.engine.trainers import TrainerRun, refuse_settings
 
 __all__ = ["PrivacyCallback"]
 
-RUN_FILE = Path("_private", "run.ckpt")  # beside the checkpoints
 
-
-class PrivacyCallback(Callback):
+class PrivacyCallback(TrainerRun, Callback):
     """Makes ``Trainer(callbacks=[...]).fit`` private, with an engine that serves this one run.
 
     Where all parameters that are trained are in one attribute of the LightningModule, such as
@@ -65,20 +62,11 @@ class PrivacyCallback(Callback):
     """
 
     def __init__(self, engine: PrivacyEngine, *, delta: float, target_epsilon: float | None = None) -> None:
-        if not isinstance(engine, PrivacyEngine):
-            raise TypeError(f"engine must be a ringfence.PrivacyEngine, got {type(engine).__name__}")
-        self.engine = engine
-        self.delta = checks.probability("delta", delta)
-        self.target_epsilon = target_epsilon
+        self._serve(engine, delta, target_epsilon)
         self._undo: list[Callable[[], object]] = []  # which leaves module and trainer as they were
-        self._private: Private | None = None
         self._called = False  # whether the step at hand has called the private module
         self._found: dict[str, Any] = {}  # what a checkpoint says about its run
         self._due = False  # whether a checkpoint was made since the run was saved
-
-    def guarantee(self, delta: float | None = None) -> Guarantee:
-        """Returns what training has cost so far, and what may be said about it."""
-        return self.engine.guarantee(self.delta if delta is None else delta)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns which run a checkpoint belongs to, and where it stands."""
@@ -97,13 +85,8 @@ class PrivacyCallback(Callback):
         # the same module, under the class that it had: what the engine calls
         inside: nn.Module = object.__new__(kind)
         inside.__dict__ = network.__dict__
-        self._private = private, _, loader = private_for_trainer(
-            self.engine,
-            *(inside, trainer.optimizers[0], source.dataloader()),
-            target_epsilon=self.target_epsilon,
-            target_delta=self.delta,
-            epochs=trainer.max_epochs if trainer.max_steps == -1 and trainer.max_epochs != -1 else None,
-        )
+        epochs = trainer.max_epochs if trainer.max_steps == -1 and trainer.max_epochs != -1 else None
+        private, _, loader = self._make_private(inside, trainer.optimizers[0], source.dataloader(), epochs)
 
         def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
             self._called, private.training = True, module.training
@@ -115,26 +98,8 @@ class PrivacyCallback(Callback):
             lambda: setattr(network, "__class__", kind),
             lambda: vars(source).update(instance=before[0], name=before[1]),
         ]
-        self._go_on(trainer)
-
-    def _go_on(self, trainer: Trainer) -> None:
-        """Loads the run of the checkpoint that the fit goes on from."""
-        if trainer.ckpt_path is None:
-            file = _run_file(trainer)
-            if file is not None and file.exists():
-                raise ValueError(
-                    f"{file} holds the account of an earlier fit: give ckpt_path or another folder"
-                )
-            return
-        file = Path(trainer.ckpt_path).parent / RUN_FILE
-        if not self._found or not file.exists():
-            raise ValueError(f"ckpt_path {trainer.ckpt_path} needs the account of its run, in {file}")
-        self.engine.load(file)
-        if self._found != self.state_dict():
-            raise ValueError(
-                f"ckpt_path {trainer.ckpt_path} must be the last one of its run, which was saved after "
-                f"{self.engine.steps} steps"
-            )
+        checkpoint = None if trainer.ckpt_path is None else Path(trainer.ckpt_path)
+        self._go_on(_folder(trainer), checkpoint, lambda: self._found == self.state_dict())
 
     def on_save_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
@@ -147,13 +112,12 @@ class PrivacyCallback(Callback):
     ) -> None:
         """Saves the run after a checkpoint."""
         self._called = False
-        self._save(trainer)
+        self._save_if_due(trainer)
 
-    def _save(self, trainer: Trainer) -> None:
-        file = _run_file(trainer)
-        if self._due and file is not None:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            self.engine.save(file)
+    def _save_if_due(self, trainer: Trainer) -> None:
+        folder = _folder(trainer)
+        if self._due and folder is not None:
+            self._save_run(folder)
         self._due = False
 
     def on_before_optimizer_step(
@@ -176,7 +140,7 @@ class PrivacyCallback(Callback):
         """Saves the run after the last checkpoint, and leaves the module and the trainer as they were."""
         try:
             if self._undo:
-                self._save(trainer)
+                self._save_if_due(trainer)
                 self.engine.close()
         finally:
             while self._undo:
@@ -202,10 +166,10 @@ def _network(module: LightningModule) -> nn.Module:
     return module
 
 
-def _run_file(trainer: Trainer) -> Path | None:
-    """Returns where the run is saved: beside the checkpoints, if there are any."""
+def _folder(trainer: Trainer) -> Path | None:
+    """Returns where the checkpoints are, if there are any."""
     folder = getattr(trainer.checkpoint_callback, "dirpath", None)
-    return None if folder is None else Path(folder, RUN_FILE)
+    return None if folder is None else Path(folder)
 
 
 def _refuse_trainer(trainer: Trainer, module: LightningModule) -> None:

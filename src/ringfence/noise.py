@@ -176,6 +176,16 @@ class Draws(ABC):
     places: int
     device: torch.device
 
+    @staticmethod
+    def of(generator: object, name: str, values: Tensor) -> "Draws":
+        """The numbers of a generator, which must be on the device of these values."""
+        draws = GeneratorDraws([generator]) if isinstance(generator, torch.Generator) else generator
+        if not isinstance(draws, Draws):
+            raise TypeError(f"generator must be a torch.Generator, got {generator!r}")
+        if draws.device.type != values.device.type:
+            raise ValueError(f"generator is on {draws.device}, {name} on {values.device}")
+        return draws
+
     def uniforms(self, shape: Sequence[int]) -> Tensor:
         """Uniform numbers on [0, 1), multiples of 2^-53, in float64."""
         return self._arranged(self._uniforms(self._count(shape)), shape)

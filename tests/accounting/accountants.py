@@ -29,6 +29,7 @@ class Accountant:
     compared: Callable[[Any], torch.Tensor] | None = None
     takes_orders: bool = True
     takes_sensitivity: bool = True
+    saved: bool = True  # as plain data
 
 
 ACCOUNTANTS = [
@@ -71,5 +72,6 @@ ACCOUNTANTS = [
         lambda account, theta: account.step(theta, JACOBIAN),
         takes_orders=False,
         takes_sensitivity=False,
+        saved=False,
     ),
 ]

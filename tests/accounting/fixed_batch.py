@@ -27,6 +27,6 @@ def fixed_batch_rdp(
     that is removed; the release is P without it and (1 - q) P + q Q with it."""
     theta = checks.finite("theta", theta)
     release = SampledDivergence(mechanism, theta, sensitivity, sampling_rate, checked_integer_orders(orders))
-    added, removed = release.log_excess(theta, exact=theta.numel() <= 1024)
+    added, removed = release.log_excess(theta)
     forward, backward = release.divergence(added if record == "added" else removed)
     return SubsampledRdp(release.orders, forward, backward, failure_probability=0.0)

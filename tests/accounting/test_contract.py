@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import ringfence as rf
+from ringfence.accounting.subsampling import accountant_from_state_dict
 from tests.accounting.accountants import ACCOUNTANTS, SENSITIVITY, THETA, Accountant
 from tests.mechanisms.cases import Case, every_case
 
@@ -19,6 +20,9 @@ with_epsilon = pytest.mark.parametrize(
     "kind", [kind for kind in ACCOUNTANTS if kind.epsilon], ids=lambda kind: kind.name
 )
 
+with_state = pytest.mark.parametrize(
+    "kind", [one for one in ACCOUNTANTS if one.saved], ids=lambda one: one.name
+)
 with_sensitivity = pytest.mark.parametrize(
     "kind", [one for one in ACCOUNTANTS if one.takes_sensitivity], ids=lambda one: one.name
 )
@@ -47,7 +51,7 @@ def run(kind: Accountant, case: Case) -> tuple[Any, list[Step]]:
     for _ in range(3):
         kind.step(account)
         epsilons = [kind.epsilon(account, delta) for delta in (1e-7, 1e-5, 1e-2)] if kind.epsilon else []
-        state = json.loads(json.dumps(account.state_dict()))
+        state = json.loads(json.dumps(account.state_dict())) if kind.saved else None
         seen.append(Step(kind.sums(account).clone(), epsilons, state))
     return account, seen
 
@@ -87,18 +91,20 @@ def test_never_above_the_gaussian(kind: Accountant, case: Case) -> None:
             assert kind.epsilon(bounded, 1e-5) <= epsilon * (1 + 1e-9)
 
 
-@every_accountant
+@with_state
 @every_case
 def test_state_is_plain_data_and_round_trips_exactly(kind: Accountant, case: Case) -> None:
     account, (_, two, three) = run(kind, case)
-    again = type(account).from_state_dict(two.state)
+    load = type(account).from_state_dict if kind.name == "examples" else accountant_from_state_dict
+    again = load(two.state)
+    assert type(again) is type(account)
     assert json.loads(json.dumps(again.state_dict())) == two.state
     kind.step(again)
     assert torch.equal(kind.sums(again), three.sums)
     assert again.steps == account.steps == 3
 
 
-@every_accountant
+@with_state
 @pytest.mark.parametrize("change", [{"version": 99}, {"surprise": 1}])
 def test_a_state_it_does_not_understand_is_refused(kind: Accountant, change: dict[str, int]) -> None:
     account = after(kind, rf.Gaussian(1.0), 1)
@@ -232,12 +238,6 @@ def examples() -> rf.ExampleAccountant:
     return account
 
 
-def fisher(records: int | None = None) -> rf.FisherAccountant:
-    account = rf.FisherAccountant(LAW)
-    account.step(0 * ONE, ONE[None] if records is None else ONE.expand(records, 1, 1))
-    return account
-
-
 def decisions() -> rf.DecisionAccountant:
     return rf.DecisionAccountant(rf.NoisyWinner(2.0), neighbours="replaced", orders=[2.0])
 
@@ -246,11 +246,8 @@ SMALLEST: dict[str, Callable[[], Any]] = {
     "per instance": per_instance,
     "sampled": sampled,
     "examples": examples,
-    "one record": fisher,
-    "one of many": lambda: fisher(1),
-    "two records": lambda: fisher(2),
     "decisions, no step": decisions,
-    **{f"{kind.name}, no step": lambda kind=kind: kind.open(LAW) for kind in ACCOUNTANTS},
+    **{f"{kind.name}, no step": lambda kind=kind: kind.open(LAW) for kind in ACCOUNTANTS if kind.saved},
 }
 
 
@@ -261,11 +258,9 @@ def test_the_smallest_account_round_trips(name: str) -> None:
     again = type(account).from_state_dict(state)
     assert json.loads(json.dumps(again.state_dict())) == state
     assert repr(again) == repr(account)
-    if isinstance(account, rf.FisherAccountant):
-        assert torch.equal(again.fisher_information_loss(), account.fisher_information_loss())
 
 
-@pytest.mark.parametrize("kind", ACCOUNTANTS, ids=lambda kind: kind.name)
+@with_state
 @pytest.mark.parametrize("steps", [-1, 1.5, "1", True, None])
 def test_steps_that_are_no_count_are_refused(kind: Accountant, steps: object) -> None:
     account = kind.open(LAW)
@@ -276,14 +271,6 @@ def test_steps_that_are_no_count_are_refused(kind: Accountant, steps: object) ->
 @pytest.mark.parametrize(
     ("make", "change", "message"),
     [
-        (fisher, {"records": [0, 1]}, r"records\[0\] must"),
-        (fisher, {"records": [1, 0]}, r"records\[1\] must"),
-        (fisher, {"records": [1]}, r"records must"),
-        (fisher, {"gram": [[[math.nan]]]}, "gram must not be NaN"),
-        (fisher, {"gram": None}, r"gram must"),
-        (fisher, {"gram": [[[1.0, 0.0], [0.0, 1.0]]]}, r"gram must have shape \[1, 1, 1\], got \[1, 2, 2\]"),
-        (fisher, {"kind": "SampledAccountant"}, "kind must be 'FisherAccountant', got 'SampledAccountant'"),
-        (fisher, {"gram_error": [-1.0]}, r"gram_error must"),
         (sampled, {"settings": [[0.1, 0.5, 0]]}, r"settings must"),
         (sampled, {"settings": [[-0.1, 0.5, 1]]}, r"settings must"),
         (sampled, {"settings": [[0.1, 0.0, 1]]}, r"settings must"),

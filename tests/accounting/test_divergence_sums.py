@@ -7,7 +7,7 @@ import torch
 
 import ringfence as rf
 from experiments.grid_accounts import stacked
-from ringfence.accounting import divergence_sums
+from ringfence.accounting import divergence_sums, per_instance
 from ringfence.accounting.divergence_sums import (
     DivergenceTable,
     Setting,
@@ -19,6 +19,7 @@ from ringfence.accounting.divergence_sums import (
     split_by_setting,
     with_numbers,
 )
+from ringfence.accounting.examples import TabulatedSums, informations
 from ringfence.numerics.rounding import UNDERFLOW
 from tests.accounting.drawing import draw
 from tests.mechanisms.cases import CASES, Case
@@ -266,3 +267,22 @@ def test_only_beyond_256_sigma_and_only_where_the_end_is_closer_than_zero(
     law = rf.RectifiedGaussian(sigma, (-other, 3 * edge) if sign > 0 else (-3 * edge, other))
     halfway = sign * float64([2.0 * edge, math.nextafter(2 * edge, 0.0), -edge])
     assert recentre(law, halfway)[1].tolist() == [-sign * edge, *halfway[1:].tolist()]
+
+
+def test_a_theta_of_256_sigma_is_read_from_the_table_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(divergence_sums, "exact_sums", lambda *_: torch.full((2, 3), math.nan))
+    sums = [
+        DivergenceTable(ORDERS).sums(Setting.of(rf.StochasticSign(1.0), 0.1), float64([-1.0, width - 1.0]))
+        for width in (256.0, 256.001)
+    ]
+    assert [bool(found.isnan().all()) for found in sums] == [False, True]
+
+
+def test_settings_that_get_a_table_each() -> None:
+    for count, tables in ((64, 64), (65, 0)):
+        law = rf.StochasticSign(1 + torch.arange(count, dtype=torch.float64))
+        theta = torch.zeros(count, dtype=torch.float64)
+        parts = split_by_setting(law, theta, float64(0.1), per_instance._SETTINGS)
+        assert len(list(parts or ())) == tables
+        release = TabulatedSums(law, theta, ORDERS, informations(ORDERS))
+        assert len(release._parts) == tables

@@ -10,7 +10,6 @@ from mpmath import mp, mpf
 from scipy.special import ndtr
 
 import ringfence as rf
-from ringfence.accounting.per_instance import per_instance_rdp
 from ringfence.accounting.subsampling import SAMPLED_ORDERS, SampledDivergence, checked_integer_orders
 from tests import oracle
 from tests.accounting.fixed_batch import fixed_batch_rdp
@@ -141,26 +140,8 @@ def test_gaussian_agrees_with_dp_accounting() -> None:
     account = RdpAccountant(list(SAMPLED_ORDERS))
     account.compose(PoissonSampledDpEvent(0.05, GaussianDpEvent(2.0)))
     rdp = fixed_batch_rdp(rf.Gaussian(2.0), torch.zeros(4), 0.5, 0.05)
-    ratio = rdp.backward.numpy() / np.array(account._rdp)
-    few = np.array(SAMPLED_ORDERS) <= 32
-    np.testing.assert_allclose(ratio[few], 1, rtol=1e-8)
-    assert 1 - 1e-9 < ratio.min() <= ratio.max() < 1.01
+    np.testing.assert_allclose(rdp.backward.numpy(), np.array(account._rdp), rtol=1e-8)
     assert bool((rdp.forward <= rdp.backward).all())
-
-
-def test_everything_released_is_per_instance_accounting() -> None:
-    law, theta = LAWS["rectified"][0], torch.tensor([0.2, -1.0, 2.0], dtype=torch.float64)
-    plain = per_instance_rdp(law, theta, 0.3, ORDERS)
-    added, removed = (
-        fixed_batch_rdp(law, theta, 0.3, 1.0, ORDERS, record=record) for record in ("added", "removed")
-    )
-    for result, expected in (
-        (added.forward, plain.forward),
-        (added.backward, plain.backward),
-        (removed.forward, plain.backward),
-        (removed.backward, plain.forward),
-    ):
-        torch.testing.assert_close(result, expected, rtol=1e-10, atol=0)
 
 
 def test_the_smaller_sign_rounds_down() -> None:
@@ -183,12 +164,6 @@ def test_moments_are_at_most_the_gaussians_and_the_laws_own() -> None:
     assert release._largest_moments[:3].tolist() == pytest.approx(
         (0.5 * k * (k - 1) * 3 * 0.3**2 * own).tolist(), rel=1e-10
     )
-
-
-def test_a_single_coordinate_is_read_from_a_table_unless_evaluated() -> None:
-    theta = torch.full((1,), 0.37, dtype=torch.float64)
-    release = SampledDivergence(rf.StochasticSign(1.0), theta, 0.1, 0.5, checked_integer_orders([2]))
-    assert not torch.equal(release.log_excess(theta, exact=False), release.log_excess(theta, exact=True))
 
 
 @pytest.mark.parametrize("count", [2, 5])

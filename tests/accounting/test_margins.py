@@ -79,9 +79,9 @@ MARGINS: dict[str, tuple[Callable[[], float], float, float]] = {
         1e-11,
     ),
     "a curve of the Gaussian": (lambda: gaussian_delta(1.0, 0.0), math.erf(0.5 / math.sqrt(2)), 1e-11),
-    "moments of a mixture that is all of it": (
-        lambda: math.exp(float(PoissonMixture(1.0, TWO).mixture_first(math.log(3) * ones(3)))),
-        2.0,
+    "moments of a mixture of halves": (
+        lambda: math.exp(float(PoissonMixture(0.5, TWO).mixture_first(math.log(3) * ones(3)))),
+        0.5,
         1e-12,
     ),
     "shift / sigma of a sampled release": (

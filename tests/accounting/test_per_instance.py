@@ -1,5 +1,7 @@
 """Per-instance sums and accounts: both signs, both directions, moves that are bounded together, states."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 
@@ -9,6 +11,7 @@ from ringfence.accounting.divergence_sums import exact_sums
 from ringfence.accounting.equivalent_information import equivalent_information
 from ringfence.accounting.per_instance import DivergenceTables
 from tests.accounting.drawing import draw
+from tests.accounting.evaluation import evaluated, exact_rdp
 from tests.tensors import float64
 
 ORDERS = [1.5, 2.0, 8.0, 64.0]
@@ -58,16 +61,18 @@ def test_ceilings_are_rounded_up_and_small_thetas_evaluated() -> None:
     gaussian, bounded = per_instance.ceilings(law, theta, float64(0.3))
     assert 5e-13 < gaussian / (257 * 0.5 * 0.3**2 / 4) - 1 < 2e-12
     assert bounded <= gaussian
-    for count, evaluated in ((256, True), (257, False)):
-        sums = [rf.per_instance_rdp(law, theta[:count], 0.3, exact=exact) for exact in (False, True)]
-        assert torch.equal(sums[0].forward, sums[1].forward) == evaluated
+    for count, few in ((256, True), (257, False)):
+        found = rf.per_instance_rdp(law, theta[:count], 0.3, ORDERS)
+        exact = exact_sums(law, theta[:count], float64(0.3), float64(ORDERS))
+        assert torch.equal(torch.stack((found.forward, found.backward)), exact) == few
 
 
 MOVE_ORDERS = float64([2.0, 16.0])
 
 
 def sums(law: rf.Mechanism, theta: torch.Tensor, size: rf.Sensitivity, exact: bool) -> torch.Tensor:
-    return DivergenceTables(MOVE_ORDERS).sums(law, theta, size, exact=exact)
+    with evaluated() if exact else nullcontext():
+        return DivergenceTables(MOVE_ORDERS).sums(law, theta, size)
 
 
 @pytest.mark.parametrize("exact", [True, False])
@@ -111,9 +116,7 @@ def test_coordinates_far_from_most_others_are_evaluated_apart() -> None:
     theta = torch.cat((torch.linspace(-6, 6, 290).double(), float64([400.0, 401.0, -300.0])))
     for most in (1, 2, 3, 200):
         size = rf.Sensitivity(0.1, at_most=most)
-        bound, exact = (
-            rf.per_instance_rdp(law, theta, size, orders, exact=way).worst for way in (False, True)
-        )
+        bound, exact = (rdp(law, theta, size, orders).worst for rdp in (rf.per_instance_rdp, exact_rdp))
         assert bool((exact * (1 - 1e-12) <= bound).all())
         assert bool((bound <= 1.005 * exact).all())
 
@@ -122,10 +125,10 @@ def test_coordinates_far_from_most_others_are_evaluated_apart() -> None:
     ("size", "last"), [(rf.Sensitivity(0.1, at_most=3), 256), (rf.Sensitivity(0.1, norm=0.15), 8)]
 )
 def test_tables_are_made_for_more_than_a_few_coordinates(size: rf.Sensitivity, last: int) -> None:
-    """A table of the equivalent information pays earlier than one of divergences; ``exact`` needs none."""
-    for count, exact, expected in ((last, False, 0), (last + 1, True, 0), (last + 1, False, 1)):
+    """A table of the equivalent information pays earlier than one of divergences."""
+    for count, expected in ((last, 0), (last + 1, 1)):
         tables = DivergenceTables(float64([2.0]))
-        tables.sums(rf.StochasticSign(1.0), torch.zeros(count).double(), size, exact=exact)
+        tables.sums(rf.StochasticSign(1.0), torch.zeros(count).double(), size)
         assert sum(len(table._kept) > 0 for table in (tables.divergences, tables.information)) == expected
 
 

@@ -46,7 +46,7 @@ def test_above_the_private_number_as_often_as_promised() -> None:
 @pytest.mark.usefixtures("stream")
 def test_the_number_is_about_the_sum_over_coordinates_and_steps() -> None:
     theta, order = torch.full((50,), 1.5, dtype=torch.float64), 200.0
-    exact = rf.per_instance_rdp(rf.RectifiedGaussian(1.0, 1.0), theta, 1e-3, [order], exact=True)
+    exact = rf.per_instance_rdp(rf.RectifiedGaussian(1.0, 1.0), theta, 1e-3, [order])
     private = 2 * float(exact.worst)
     # so much noise is affordable that hardly any is needed
     number = publish([theta] * 2, order=order, publishing_zcdp=0.3, failure_probability=1e-9)
@@ -190,7 +190,7 @@ def test_a_few_coordinates_are_published_as_their_largest_sum() -> None:
     law, theta, order = rf.RectifiedGaussian(1.0, 1.0), torch.linspace(-4, 4, 50, dtype=torch.float64), 200.0
     given = {"delta": 1e-5, "publishing_zcdp": 0.3, "failure_probability": 1e-9, "order": order}
     size = rf.Sensitivity(1e-3, at_most=3)
-    private = 2 * float(rf.per_instance_rdp(law, theta, size, [order], exact=True).worst)
+    private = 2 * float(rf.per_instance_rdp(law, theta, size, [order]).worst)
     number = rf.publishable_epsilon(law, [theta] * 2, size, **given)
     assert private <= _sum_behind(number) <= 1.01 * private
     account = rf.PerInstanceAccountant(law, size)

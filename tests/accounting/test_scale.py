@@ -11,6 +11,7 @@ import torch
 
 import ringfence as rf
 from experiments.grid_accounts import GridAccountant, GridTable
+from ringfence.accounting.examples import EvaluatedSums
 from ringfence.accounting.subsampling import SampledDivergence, checked_integer_orders, subsampled_rdp
 from tests.accounting.drawing import draw
 from tests.mechanisms.cases import CASES, Case
@@ -33,11 +34,10 @@ def many(law: rf.Mechanism, unit: float) -> object:
 
 
 def examples(law: rf.Mechanism, unit: float) -> object:
-    accounts = [rf.ExampleAccountant(law, ORDERS) for _ in range(2)]
-    gradients = draw(6, 3, seed=1) * float64([1e-4, 1e-2, 0.1, 0.3, 2.0, 0.0]).unsqueeze(1)
-    for account, exact in zip(accounts, (False, True), strict=True):
-        account.step(FAR[::4] * unit, gradients * unit, exact=exact)
-    return torch.stack([account.sums for account in accounts])
+    account, theta = rf.ExampleAccountant(law, ORDERS), FAR[::4] * unit
+    gradients = draw(6, 3, seed=1) * float64([1e-4, 1e-2, 0.1, 0.3, 2.0, 0.0]).unsqueeze(1) * unit
+    account.step(theta, gradients)
+    return torch.stack((account.sums, EvaluatedSums(law, theta, account.orders).charge(gradients)[0]))
 
 
 def grid(law: rf.Mechanism, unit: float) -> object:

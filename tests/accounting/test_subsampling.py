@@ -49,7 +49,7 @@ def enumerated(
     """log(E - 1) of each of the 16 batches: (batch, added or removed, direction, order)."""
     law, masses = request.param
     release = SampledDivergence(law, torch.zeros(2), C, RATE, checked_integer_orders(ORDERS))
-    values = [release.log_excess(torch.tensor(theta), exact=True) for theta in BATCHES]
+    values = [release.log_excess(torch.tensor(theta)) for theta in BATCHES]
     return law, masses, release, torch.stack(values)
 
 
@@ -207,4 +207,3 @@ def test_each_of_the_three_averages_is_the_smallest_somewhere() -> None:
     assert covered(0.8, 0.9, 1.6, 2.4) == pytest.approx(2.0)  # batches that hold it
     assert covered(0.8, 2.1, 1.6, 2.4) == pytest.approx(2.1)  # an added record costs that much
     assert covered(0.5, 0.9, 1.0, 1.1) == pytest.approx(1.1)  # the worse in every batch
-    assert covered(1.0, 0.9, 1.0, 1.1) == pytest.approx(1.1)

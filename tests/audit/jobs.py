@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.auditing.bounds import epsilon_lower_bound
 from ringfence.noise import Noise
 from ringfence.releases.counts import release_counts
 from ringfence.releases.means import release_means
 from ringfence.releases.release import Release
 from ringfence.releases.votes import release_votes
 from ringfence.releases.winners import release_winners
+from tests.audit.lower_bound import epsilon_lower_bound
 from tests.audit.result import AuditResult
 
 DELTA = 0.01  # the largest that a job takes: a few hundred trials must tell something

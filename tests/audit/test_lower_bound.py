@@ -8,14 +8,9 @@ from scipy.stats import binom, norm
 
 import ringfence as rf
 from ringfence.accounting.conversion import gaussian_epsilon
-from ringfence.auditing.bounds import (
-    approximate_blowup,
-    epsilon_lower_bound,
-    one_run_bounds,
-    one_run_refutes,
-    rate_at_least,
-)
+from ringfence.auditing.bounds import approximate_blowup, one_run_bounds, one_run_refutes, rate_at_least
 from ringfence.auditing.result import observed_rates
+from tests.audit.lower_bound import epsilon_lower_bound
 from tests.audit.result import AuditResult
 
 

@@ -22,7 +22,7 @@ def audited(law: Mechanism, runs: int, steps: int = 3, clip: float = 0.5) -> Aud
 
 
 def test_the_gaussian_is_nearly_told_apart_as_well_as_claimed() -> None:
-    result = audited(Gaussian(1.0), 600)
+    result = audited(Gaussian(1.0), 1000)
     assert result.holds
     assert result.epsilon_lower > 0.3 * result.claims["data-independent"]
     # more steps are told apart better

@@ -9,10 +9,11 @@ from torch.nn.functional import one_hot
 from experiments.linear_grid import train_linear_grid
 from ringfence import checks
 from ringfence.accounting.conversion import ex_post_epsilon
-from ringfence.auditing.bounds import epsilon_lower_bound, rate_at_least
+from ringfence.auditing.bounds import rate_at_least
 from ringfence.mechanisms.base import Mechanism
 from ringfence.training.clipping import Clip
 from ringfence.training.linear import LinearRun, LinearSettings
+from tests.audit.lower_bound import epsilon_lower_bound
 from tests.audit.result import AuditResult
 
 Data = tuple[Tensor, Tensor]  # features (n, p) in float64, labels (n,)

@@ -38,6 +38,6 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "sweep", folder / "grid.toml", "--features", folder / "features.npz", "--out", folder / "out"
     )
     assert run.returncode == 0, run.stderr
-    assert run.stdout.strip() == str(folder / "out" / "sweep.journal")
+    assert run.stdout.strip() == str(folder / "out" / "sweep.db")
     assert run.stderr == ""
     return folder

@@ -79,10 +79,10 @@ def test_options_of_reproduce_reach_the_library(tmp_path: Path, monkeypatch: pyt
         return [out / "report.html"]
 
     monkeypatch.setattr(reproduce, "reproduce", fake)
-    run = experiments("reproduce", "--out", tmp_path, "--publishable")
+    run = experiments("reproduce", "--out", tmp_path)
     assert run.stdout == f"{tmp_path / 'report.html'}\n"
     assert (asked["out"], asked["grid"], asked["features"]) == (tmp_path, "digits", None)
-    assert (asked["publishable"], asked["device"]) == (True, "cpu")
+    assert asked["device"] == "cpu"
 
 
 def test_a_figure_is_png_pdf_and_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,8 +147,9 @@ def test_the_table_of_a_terminal_holds_the_numbers() -> None:
 
 
 def test_compare_says_yes_or_no_in_one_sentence(swept: Path) -> None:
-    run = experiments("compare", swept / "out")
+    run = experiments("compare", swept / "out", "--out", swept / "report.html")
     assert run.returncode == 0, run.stderr
+    assert "Did bounded support help?" in (swept / "report.html").read_text()
     assert run.stdout.startswith(("toy: Yes", "toy: No"))
     assert max(map(len, run.stdout.splitlines())) <= 80
     said = " ".join(run.stdout.split())
@@ -159,21 +160,6 @@ def test_compare_says_yes_or_no_in_one_sentence(swept: Path) -> None:
     [clip] = found["clips"]
     assert clip["data"] == found["everything"]["data"] == "toy"
     assert {one["law"] for one in clip["candidates"]} == {"Gaussian", "truncated"}
-
-
-def test_report_is_one_page_and_a_publishable_one_has_no_private_number(swept: Path) -> None:
-    page = swept / "pages" / "report.html"
-    assert experiments("report", swept / "out", "--out", page).returncode == 0
-    public = swept / "pages" / "public.html"
-    assert experiments("report", swept / "out", "--out", public, "--publishable").returncode == 0
-    assert "Did bounded support help?" in page.read_text()
-    text = public.read_text()
-    assert "Did bounded support help?" not in text
-    assert "What may be published" in text
-    assert "per-instance" not in text
-    refused = experiments("report", swept / "out", "--out", public, "--publishable", "--kind", "per-instance")
-    assert refused.returncode != 0
-    assert "--kind must be data-independent in a publishable report, got 'per-instance'" in refused.stderr
 
 
 def test_comparing_finished_sweeps_needs_no_scikit_learn(swept: Path) -> None:

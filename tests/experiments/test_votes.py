@@ -1,4 +1,4 @@
-"""Figure 5a: what it shows is what the release says about these ballots, and the sampler errs as often."""
+"""Figure 5: what it shows is what the release says about these ballots, and the sampler errs as often."""
 
 import pytest
 import torch

@@ -14,7 +14,7 @@ from experiments.sweep import runner
 from experiments.sweep.probes import read_rows, run_sweep
 from experiments.sweep.runner import FILE
 from ringfence.files.checkpoint import read_checkpoint
-from ringfence.files.journal import Journal
+from ringfence.training.engine.run_file import RunFile
 from tests.experiments.sweep.sweeps import DATA, GRID, comparable
 from tests.training.engine.runs import Run
 
@@ -69,11 +69,8 @@ def _sums(account: dict[str, Any]) -> list[float]:
 
 def _spent(folder: Path) -> list[float]:
     """The largest account on disk: how many releases, and their sums; nothing before the first save."""
-    accounts = []
-    for file in folder.glob("*.ckpt"):
-        accounts.append(read_checkpoint(file)[1]["account"])
-        records = Journal.read(folder / f"{file.name}.journal")[1]
-        accounts += [record["account"] for record in records if "account" in record]
+    files = [RunFile(path) for path in folder.glob("*.ckpt")]
+    accounts = [file.spent(file.read())["account"] for file in files if file.journal.exists()]
     largest = max(accounts, key=lambda account: account["steps"], default=None)
     return [0] if largest is None else [largest["steps"], *_sums(largest)]
 

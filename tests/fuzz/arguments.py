@@ -33,7 +33,6 @@ from ringfence.accounting.fisher import reconstruction_error_bound
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.profile import PrivacyProfile
 from ringfence.accounting.subsampling import subsampled_rdp
-from ringfence.accounting.voters import voter_epsilons
 from ringfence.mechanisms.decision import Decision
 from ringfence.mechanisms.secure import SecureRelease
 from ringfence.noise import Noise
@@ -225,7 +224,6 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
     "Decision.chance_of_error": (_WINNER.chance_of_error, {"counts": COUNTS}),
     "Decision.from_state_dict": (Decision.from_state_dict, {"state": _WINNER.state_dict()}),
     "Clamp": (rf.Clamp, {"sensitivity": ROW[:1]}),
-    "Scale": (rf.Scale, {"sensitivity": 0.1}),
     "Norm": (rf.Norm, {"norm": 0.1}),
     "Sensitivity": (rf.Sensitivity, {"each": ROW, "at_most": 1}),
     "Sensitivity.of": (rf.Sensitivity.of, {"value": 1.0}),
@@ -296,10 +294,6 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
     "decision_profile": (
         _then(decision_profile, lambda found: found.delta(0.1)),
         {"law": _WINNER, "votes": COUNTS, "neighbours": "added"},
-    ),
-    "voter_epsilons": (
-        voter_epsilons,
-        {"law": _WINNER, "ballots": np.array([[0, 1], [1, 1]]), "delta": 1e-5, "candidates": 3},
     ),
     "publishable_decision_epsilon": (
         publishable_decision_epsilon,

@@ -51,7 +51,6 @@ def test_good_arguments_are_taken(name: str) -> None:
         ("SecureRelease.draw", "draws", 1.0),
         ("Decision.release", "draws", 1.0),
         ("ExampleAccountant.step", "mechanism", 1.0),
-        ("voter_epsilons", "candidates", 2**31),
         ("train_linear", "steps", 2**53),
         ("train_linear", "clip", 0.1),
         ("subsampled_rdp", "failure_probability", 5e-324),

@@ -65,7 +65,6 @@ def well(made: Any, epsilon: Any) -> None:
     account = made.account
     assert account.per_instance.epsilon <= account.epsilon * (1 + 1e-9)
     assert epsilon is None or account.epsilon <= epsilon
-    assert max(account.details.get("voter_epsilons", [0.0])) <= account.per_instance.epsilon
     assert "\n" not in made.statement.public
     assert len(made.rows()) == len(made.values)
     for sentence in account.statement.splitlines():

@@ -12,6 +12,8 @@ import ringfence as rf
 from ringfence.mechanisms.secure import SecureRelease
 from tests.audit.releases import example
 
+ENDS = {"bound": ["lower", "upper"]}
+
 
 class Quiet(rf.StochasticSign):
     """A law that only has a name."""
@@ -20,12 +22,31 @@ class Quiet(rf.StochasticSign):
 
 
 def test_what_a_law_leaves_out_has_a_default() -> None:
-    assert (Quiet.label, Quiet.fields(), Quiet.attacked_settings) == ("sign", ("sigma",), {})
+    assert (Quiet.label, Quiet.fields()) == ("sign", ("sigma",))
     assert not Quiet.exponential_family
     assert Quiet(2.0).settings() == {}
     assert float(Quiet(2.0).information_bound()) == 0.25
     assert rf.Gaussian(1.0).turning_points() == ()
     assert [float(end) for end in rf.RectifiedGaussian(1.0, (-1.0, 3.0)).turning_points()] == [-1.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("law", "interval", "atoms"),
+    [
+        (rf.Gaussian(1.0), [-math.inf, math.inf], []),
+        (rf.RectifiedGaussian(1.0, (-1.0, 3.0)), [-1.0, 3.0], [-1.0, 3.0]),
+        (rf.TruncatedGaussian(1.0, (-1.0, 3.0)), [-1.0, 3.0], []),
+        (rf.StochasticSign(1.0), None, [-1.0, 1.0]),
+        (rf.Laplace(1.0), [-math.inf, math.inf], []),
+        (rf.Laplace(sigma=1.0, bound=(0.0, 2.5)), None, [0.0, 1.0, 2.0, 2.5]),
+    ],
+)
+def test_a_support_is_an_interval_and_atoms(
+    law: rf.Mechanism, interval: list[float] | None, atoms: list[float]
+) -> None:
+    found = law.support.interval
+    assert (None if found is None else [float(end) for end in found]) == interval
+    assert [float(atom) for atom in law.support.atoms] == atoms
 
 
 def test_a_label_is_not_inherited_with_another_name() -> None:
@@ -41,8 +62,8 @@ def test_known_laws_are_in_alphabetical_order_and_can_be_built_from_their_fields
     for law in known.values():
         built = example(law, 1.0, 2.0)
         assert type(built) is law
-        assert {*built.settings()} == {*law.attacked_settings}
-        assert set(built.parameters()) <= {*law.fields(), "lower", "upper"}
+        names = [*built.parameters(), *built.settings()]
+        assert names == [end for name in law.fields() for end in ENDS.get(name, [name])]
         assert all(isinstance(point, torch.Tensor) for point in built.turning_points())
 
 

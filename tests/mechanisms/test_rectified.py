@@ -6,12 +6,6 @@ import torch
 import ringfence as rf
 
 
-def test_support_has_an_interval_and_its_ends_as_atoms() -> None:
-    support = rf.RectifiedGaussian(1.0, (-1.0, 3.0)).support
-    assert [float(end) for end in support.interval] == [-1.0, 3.0]
-    assert [float(atom) for atom in support.atoms] == [-1.0, 3.0]
-
-
 def test_one_number_is_a_symmetric_bound() -> None:
     law = rf.RectifiedGaussian(1.0, 2.0)
     assert (float(law.lower), float(law.upper)) == (-2.0, 2.0)

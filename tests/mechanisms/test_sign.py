@@ -3,12 +3,6 @@
 import ringfence as rf
 
 
-def test_support_is_two_points() -> None:
-    support = rf.StochasticSign(1.0).support
-    assert support.interval is None
-    assert [float(atom) for atom in support.atoms] == [-1.0, 1.0]
-
-
 def test_a_confident_vote_costs_almost_nothing() -> None:
     """The margin decides: at 6 sigma one vote moves the odds by 1e-9 of what the Gaussian gives."""
     sign, gaussian = rf.StochasticSign(1.0), rf.Gaussian(1.0)

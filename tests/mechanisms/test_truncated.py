@@ -6,12 +6,6 @@ import torch
 import ringfence as rf
 
 
-def test_support_is_an_interval_without_atoms() -> None:
-    support = rf.TruncatedGaussian(1.0, (-1.0, 3.0)).support
-    assert [float(end) for end in support.interval] == [-1.0, 3.0]
-    assert support.atoms == ()
-
-
 @pytest.mark.parametrize("sigma", [0.5, 3.0])
 @pytest.mark.parametrize("bound", [(-torch.inf, 1.0), (1.0, torch.inf), (-torch.inf, torch.inf)])
 def test_with_an_open_end_the_bound_is_the_gaussians(sigma: float, bound: tuple[float, float]) -> None:

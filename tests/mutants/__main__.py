@@ -11,21 +11,29 @@ import argparse
 import json
 import os
 import random
+import re
 import sys
 import time
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict
-from itertools import takewhile
 from pathlib import Path
+from queue import SimpleQueue
+from subprocess import TimeoutExpired
 
-from tests.mutants.forks import outcomes, warm_up
+from tests.breakages import ROOT, copied, tested
 from tests.mutants.mutations import Mutant, mutants
 from tests.mutants.selection import DURATIONS, Selection
 
-ROOT = Path(__file__).parent.parent.parent
 PACKAGE = ROOT / "src/ringfence"
 PACKAGES = ("numerics", "mechanisms", "accounting", "training", "releases")
 KILLED = ("killed", "timeout")
+_OPTIONS = "-x -q -rfE --tb=no -p no:cacheprovider --hypothesis-profile=first"  # a failure is enough
+_SLACK = 60.0  # seconds to import and collect
+_FACTOR = 4.0  # a mutant that takes so many times the usual time hangs
+Job = tuple[Mutant, list[str], float]  # a mutant, its tests, and the seconds that they usually take
 
 
 def target_files() -> list[str]:
@@ -45,6 +53,47 @@ def sampled(everything: dict[str, list[Mutant]], count: int, seed: int) -> list[
     return [one for _, one in sorted(chosen, key=lambda pair: pair[0])]
 
 
+def verdict(tree: Path, mutant: Mutant, tests: list[str], usual: float) -> tuple[str, str]:
+    """What becomes of a mutant in a copy of the tree, and the test that noticed it.
+
+    It is ``killed`` by a test, ``timeout``, ``survived``, ``uncovered`` (no test), or ``error``, which is none
+    of the mutant's doing.
+    """
+    if not tests:
+        return "uncovered", ""
+    file = tree / mutant.file
+    source = file.read_text()
+    # numba would take what it compiled of the file as it is: constants are not in the name of its cache
+    file.write_text(mutant.apply(source).replace("cache=True", "cache=False"))
+    try:
+        status, said = tested(tree, _OPTIONS, tests, _SLACK + _FACTOR * usual)
+    except TimeoutExpired:
+        return "timeout", ""
+    finally:
+        file.write_text(source)
+    noticed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", said, re.M)
+    if noticed:
+        return "killed", noticed[1]
+    return ("survived", "") if status == 0 else ("error", said[-500:])
+
+
+def verdicts(jobs: Iterable[Job], root: Path, workers: int) -> Iterator[tuple[Mutant, str, str, float]]:
+    """Each mutant with its verdict, the test that noticed it and the seconds, in the order of the jobs."""
+    trees: SimpleQueue[Path] = SimpleQueue()
+
+    def run(job: Job) -> tuple[Mutant, str, str, float]:
+        tree, start = trees.get(), time.monotonic()
+        try:
+            return job[0], *verdict(tree, *job), round(time.monotonic() - start, 2)
+        finally:
+            trees.put(tree)
+
+    with ExitStack() as copies, ThreadPoolExecutor(workers) as pool:
+        for _ in range(workers):
+            trees.put(copies.enter_context(copied(root)))
+        yield from pool.map(run, jobs)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants")
     parser.add_argument("--files", nargs="+", default=target_files())
@@ -53,7 +102,6 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument("--budget", type=float, default=60.0, help="seconds of tests for a mutant")
-    parser.add_argument("--limit", type=float, default=float("inf"), help="seconds until no more are started")
     parser.add_argument("--out", type=Path, default=Path("out/mutants.jsonl"))
     parser.add_argument("--coverage", type=Path, default=Path("out/coverage"))
     options = parser.parse_args()
@@ -69,17 +117,13 @@ def main() -> None:
     open_ones = [mutant for mutant in chosen if mutant.name not in results]
     print(f"{total} mutants, {len(chosen)} chosen, {len(open_ones)} to run", flush=True)
 
-    warm_up()
-    end = time.monotonic() + options.limit
-    jobs = (
-        (one, tests := selection.tests(one, options.budget), selection.usual(tests))
-        for one in takewhile(lambda _: time.monotonic() < end, open_ones)
-    )
+    chosen_tests = [selection.tests(one, options.budget) for one in open_ones]
+    jobs = [(one, own, selection.usual(own)) for one, own in zip(open_ones, chosen_tests, strict=True)]
     with options.out.open("a") as file:
-        for done in outcomes(jobs, ROOT, options.workers):
-            results[done.mutant.name] = done.outcome
-            line = {"name": done.mutant.name, "outcome": done.outcome, "test": done.test}
-            print(json.dumps({**line, "seconds": done.seconds, **asdict(done.mutant)}), file=file, flush=True)
+        for one, outcome, test, seconds in verdicts(jobs, ROOT, options.workers):
+            results[one.name] = outcome
+            line = {"name": one.name, "outcome": outcome, "test": test, "seconds": seconds}
+            print(json.dumps({**line, **asdict(one)}), file=file, flush=True)
     sys.exit(report([(one.file, results[one.name]) for one in chosen if one.name in results]))
 
 

@@ -43,10 +43,9 @@ SIZES = {
     "src/ringfence/numerics/singular_values.py": ("_NUMBERS",),
     "src/ringfence/mechanisms/decision.py": ("_HELD",),
     "src/ringfence/accounting/decisions.py": ("_NUMBERS",),
-    "src/ringfence/accounting/voters.py": ("_ROWS",),
     "src/ringfence/training/kernels/clipped_sums.py": ("_CHUNK_ENTRIES", "_FORMED_ENTRIES"),
     "src/ringfence/training/kernels/outer_sum_cpu.py": ("_SHORT",),
-    "src/ringfence/training/linear.py": ("_CHUNK_ENTRIES", "_FEW"),
+    "src/ringfence/training/linear.py": ("_CHUNK_ENTRIES",),
     "src/ringfence/training/linear_information.py": ("_CPU_ENTRIES, _GPU_ENTRIES",),
     "src/ringfence/releases/ballots.py": ("_KEPT",),
 }

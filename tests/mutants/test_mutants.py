@@ -2,15 +2,13 @@
 
 import json
 import os
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.afresh import afresh
-from tests.mutants.__main__ import ROOT, report, sampled, target_files
+from tests.breakages import ROOT
+from tests.mutants import __main__ as main
+from tests.mutants.__main__ import report, sampled, target_files
 from tests.mutants.mutations import SIZES, mutants
 from tests.mutants.selection import Selection
 
@@ -139,87 +137,33 @@ def test_report_fails_below_nine_in_ten(capsys: pytest.CaptureFixture[str]) -> N
     assert "1 of     2   50.0%  training" in capsys.readouterr().out
 
 
-# Changes of normal.py that its tests must notice, and one that makes no difference: at 0 both
-# branches of log_tail are log 1/2.
-KILLED = {("5.5", "_CENTRE = 5.5"), ("0.5", "shift * (x + 0.5 * shift)")}
-EQUIVALENT = ("<", "torch.where(x < 0, torch.log1p")
-RUN = """
-import json, sys
-from tests.mutants.__main__ import ROOT
-from tests.mutants.forks import outcomes, warm_up
-from tests.mutants.mutations import mutants
-file, names, tests = "src/ringfence/numerics/normal.py", json.loads(sys.argv[1]), json.loads(sys.argv[2])
-chosen = [one for one in mutants(file, (ROOT / file).read_text()) if one.name in names]
-warm_up(["torch", "hypothesis", "mpmath"])
-for done in outcomes([(one, tests, 1.0) for one in chosen], ROOT, workers=2):
-    print(json.dumps([done.mutant.name, done.outcome, done.test]))
-"""
+SMALL = {
+    "src/a.py": "def least(x):\n    while x < 0:\n        x += 1\n    return x\n",
+    "test_a.py": "from a import least\ndef test_it():\n    assert least(-2) == 0\n    assert least(3) == 3\n",
+    "conftest.py": "from hypothesis import settings\nsettings.register_profile('first')\n",
+}
 
 
-def test_verdict_can_go_either_way() -> None:
-    file = "src/ringfence/numerics/normal.py"
-    source = (ROOT / file).read_text()
-    names = {}
-    for sign, text in (*KILLED, EQUIVALENT):
-        assert source.count(text) == 1
-        at = len(source[: source.index(text)].encode())
-        end = at + len(text.encode())
-        inside = [m for m in mutants(file, source) if at <= m.start and m.end <= end and m.before == sign]
-        names[sign, text] = inside[-1].name
-    tests = [
-        *(
-            f"tests/numerics/test_normal.py::test_tails_to_full_relative_accuracy[{x}]"
-            for x in (0.0, -1.0, 2.0)
-        ),
-        "tests/numerics/test_normal.py::test_log_tail_ratio[1.01-8.5]",
-        f"{file}::ringfence.numerics.normal.mills_ratio",
-        # its conftest.py imports the package
-        "tests/experiments/test_histogram.py::test_counts_are_sparse_and_falling",
+def test_verdict_can_go_either_way_and_what_loops_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(main, "_SLACK", 20.0)
+    (tmp_path / "src").mkdir()
+    for name, content in SMALL.items():
+        (tmp_path / name).write_text(content)
+    found = {(one.before, one.after): one for one in mutants("src/a.py", SMALL["src/a.py"])}
+    asked = {
+        ("x < 0", "False"): ("killed", "test_a.py::test_it"),
+        ("1", "2"): ("survived", ""),
+        ("<", "<="): ("uncovered", ""),
+        ("+", "-"): ("timeout", ""),
+    }
+    jobs = [
+        (found[change], ["test_a.py::test_it"] if outcome != "uncovered" else [], -4.0)
+        for change, (outcome, _) in asked.items()
     ]
-    run = afresh(RUN, json.dumps(list(names.values())), json.dumps(tests))
-    assert run.returncode == 0, run.stderr
-    outcomes = {name: (outcome, test) for name, outcome, test in map(json.loads, run.stdout.splitlines())}
-    assert outcomes.pop(names[EQUIVALENT]) == ("survived", "")
-    assert {outcome for outcome, _ in outcomes.values()} == {"killed"}
-    assert len(outcomes) == len(KILLED)
-    assert outcomes[names["0.5", "shift * (x + 0.5 * shift)"]][1] == tests[3]
-
-
-LOOPS = """
-import sys
-from pathlib import Path
-from tests.mutants.forks import outcomes
-from tests.mutants.mutations import mutants
-root = Path(sys.argv[1])
-one = mutants("src/ringfence/a.py", (root / "src/ringfence/a.py").read_text())[0]
-list(outcomes([(one, ["test_a.py::test_that_loops"], 0.0)], root, workers=1))
-"""
-LOOP = """
-import os, subprocess, sys
-def test_that_loops():
-    other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    with open("started.txt", "w") as file:
-        print(os.getpid(), other.pid, file=file, end=".")
-    while True:
-        pass
-"""
-
-
-def test_forks_end_with_the_tool(tmp_path: Path) -> None:
-    (tmp_path / "src/ringfence").mkdir(parents=True)
-    (tmp_path / "src/ringfence/a.py").write_text("LIMIT = 1\n")
-    (tmp_path / "test_a.py").write_text(LOOP)
-    started = tmp_path / "started.txt"
-    with subprocess.Popen([sys.executable, "-c", LOOPS, str(tmp_path)], cwd=ROOT) as tool:
-        while not (started.exists() and started.read_text().endswith(".")):
-            assert tool.poll() is None
-            time.sleep(0.01)
-        tool.terminate()
-    for process in started.read_text().removesuffix(".").split():
-        for _ in range(100):  # on a busy machine what was killed may take a while to end
-            found = subprocess.run(["ps", "-o", "stat=", "-p", process], capture_output=True, text=True)
-            if found.stdout.strip() in ("", "Z"):
-                break
-            time.sleep(0.1)
-        else:
-            pytest.fail(f"process {process} still runs")
+    done = list(main.verdicts(jobs, tmp_path, workers=1))
+    assert [(outcome, test) for _, outcome, test, _ in done] == list(asked.values())
+    [(_, outcome, *_)] = main.verdicts([(jobs[0][0], ["test_b.py"], 0.0)], tmp_path, workers=1)
+    assert outcome == "error"
+    assert (tmp_path / "src/a.py").read_text() == SMALL["src/a.py"]

@@ -52,15 +52,6 @@ def test_subnormal_numbers_have_a_length() -> None:
 ON_A_GPU: Any = SimpleNamespace(is_cuda=True, dtype=torch.float32)
 
 
-def test_convolutions_are_refused_where_there_are_any(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
-    refuse_tf32(torch.ones(2), convolutions=True)
-    refuse_tf32(SimpleNamespace(is_cuda=True, dtype=torch.float64), convolutions=True)  # type: ignore[arg-type]
-    refuse_tf32(ON_A_GPU)
-    with pytest.raises(ValueError, match=r"torch\.backends\.cudnn\.allow_tf32 must be False in float32"):
-        refuse_tf32(ON_A_GPU, convolutions=True)
-
-
 def test_matrix_products_are_refused() -> None:
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")

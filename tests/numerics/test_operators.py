@@ -301,3 +301,10 @@ def test_a_start_blind_to_the_top_is_what_fails(monkeypatch: pytest.MonkeyPatch)
         options = {"probes": 4, "maximum_degree": 8, "tolerance": 0.0}
         bound = spectral_bounds(diagonal(values), generator=generator(6), **options)
         assert (float(bound) >= 4) is holds
+
+
+def test_one_matrix_without_a_bound_is_refused_beside_one_that_is_zero() -> None:
+    scale = torch.tensor([0.0, 1.0], dtype=torch.float64)[:, None]
+    operator = BatchedOperator(2, (5, 5), lambda v: scale * v, lambda v: scale * v, rounding=0.1)
+    with pytest.raises(ValueError, match=r"rounding 0\.1 leaves nothing of 16 probes"):
+        spectral_bounds(operator, generator=torch.Generator().manual_seed(0))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import ringfence as rf
 
-CLIPS = [rf.Clamp(0.3), rf.Scale(0.3), rf.Norm(0.3), rf.Norm(0.5, each=0.2)]
+CLIPS = [rf.Clamp(0.3), rf.Norm(0.3), rf.Norm(0.5, each=0.2)]
 every_clip = pytest.mark.parametrize("clip", CLIPS, ids=repr)
 
 
@@ -35,7 +35,7 @@ def test_every_gradient_is_within_what_the_clip_says_and_reaches_it(clip: rf.Cli
     assert_within(clipped, clip)
     assert torch.equal(clipped, torch.cat([clip(gradient.unsqueeze(0)) for gradient in gradients]))
     assert torch.equal(clip(1e-3 * gradients), 1e-3 * gradients)
-    if clip in (rf.Scale(0.3), rf.Norm(0.3)):
+    if clip == rf.Norm(0.3):
         cosine = torch.nn.functional.cosine_similarity(clipped.flatten(1), gradients.flatten(1))
         assert torch.allclose(cosine, torch.ones(50))
     with pytest.raises(AssertionError):
@@ -58,7 +58,7 @@ def test_one_example_moves_the_outer_sum_by_no_more_than_the_clip_says(clip: rf.
         assert_within((whole - clip.outer_sum(residuals[rest], features[rest])).unsqueeze(0), clip, 1e-12)
 
 
-@pytest.mark.parametrize("clip", [rf.Clamp(0.3), rf.Norm(0.3), rf.Norm(0.5, each=0.2)], ids=repr)
+@every_clip
 def test_residuals_that_are_not_numbers_are_refused(clip: rf.Clip) -> None:
     with pytest.raises(ValueError, match="residuals must not be NaN"):
         clip.outer_sum(torch.full((2, 1), math.nan), torch.ones(2, 3))
@@ -122,7 +122,7 @@ def test_a_long_gradient_ends_just_below_c() -> None:
         assert_within(clipped, rf.Norm(0.3))
 
 
-@pytest.mark.parametrize("make", [rf.Clamp, rf.Scale, rf.Norm, lambda value: rf.Norm(1.0, each=value)])
+@pytest.mark.parametrize("make", [rf.Clamp, rf.Norm, lambda value: rf.Norm(1.0, each=value)])
 @pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf, 1e-60])
 def test_a_clip_that_is_no_positive_number_is_refused(make: type[rf.Clip], value: float) -> None:
     with pytest.raises(ValueError, match=r"clip|norm must|each must"):
@@ -131,9 +131,16 @@ def test_a_clip_that_is_no_positive_number_is_refused(make: type[rf.Clip], value
 
 def test_clips_are_compared_by_value() -> None:
     assert rf.Clamp(0.1) == rf.Clamp(0.1)
-    assert rf.Clamp(0.1) != rf.Scale(0.1)
+    assert rf.Clamp(0.1) != rf.Norm(0.1)
     assert len({rf.Clamp(0.1), rf.Clamp(0.1), rf.Clamp(0.2)}) == 2
-    assert repr(rf.Scale(0.1)) == "Scale(0.1)"
     assert len({rf.Norm(0.1), rf.Norm(0.1), rf.Norm(0.1, each=0.2), rf.Clamp(0.1)}) == 3
     assert rf.Norm(0.1) != rf.Norm(0.1, each=0.1)
-    assert [repr(clip) for clip in CLIPS[2:]] == ["Norm(0.3)", "Norm(0.5, each=0.2)"]
+    assert [repr(clip) for clip in CLIPS] == ["Clamp(0.3)", "Norm(0.3)", "Norm(0.5, each=0.2)"]
+
+
+def test_there_are_two_kinds_of_clips() -> None:
+    for kind in (rf.Clip, rf.Clamp):
+        with pytest.raises(
+            TypeError, match=r"Mine cannot be a Clip: use ringfence\.Clamp or ringfence\.Norm"
+        ):
+            type("Mine", (kind,), {"__module__": "elsewhere"})

@@ -18,7 +18,7 @@ EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "several_processes.
 
 
 def work(rank: int, folder: Path) -> None:
-    """What one of two processes does: three trainings and the example."""
+    """What one of two processes does: trainings and the example."""
     for sampling, sigma in (("full", 1e-7), ("poisson", 1e-7), ("full", 1.0)):
         model: nn.Module = network()
         if rank == 1:  # another start: the first process's counts
@@ -38,6 +38,12 @@ def work(rank: int, folder: Path) -> None:
         if sigma < 1:
             result["eta"] = run.engine.fisher_information_loss().tolist()
         (folder / f"{sampling} {sigma} {rank}.json").write_text(json.dumps(result))
+    apart = Run(sampling="poisson", batch_size=10)
+    apart.engine.run._charged = 0 if rank else None  # as if one had been interrupted before its charge
+    try:
+        apart.train(1)
+    except ValueError as error:
+        (folder / f"apart {rank}.json").write_text(json.dumps([str(error), apart.engine.account.steps]))
     spread, turned = torch.full((1,), rank + 1.0).expand(3), torch.full((2, 3), float(rank)).T
     shared = [summed(spread).tolist(), from_first(turned).tolist(), turned.tolist()]
     (folder / f"shared {rank}.json").write_text(json.dumps(shared))
@@ -76,6 +82,16 @@ def test_two_processes_equal_one(trained: Path, sampling: str) -> None:
     eta = alone.engine.fisher_information_loss().tolist()
     assert one["eta"] == pytest.approx(eta, rel=0.1, abs=0, nan_ok=True)
     assert (trained / f"{sampling} 1e-07.ckpt").exists()
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_processes_at_different_samples_release_nothing(trained: Path, rank: int) -> None:
+    """An example may be in the share of both, and would count twice."""
+    message, charged = json.loads((trained / f"apart {rank}.json").read_text())
+    assert message.startswith(
+        "the processes are not all at the same sample of step 0, which was not released"
+    )
+    assert charged == 0
 
 
 @pytest.mark.parametrize("rank", [0, 1])

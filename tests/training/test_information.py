@@ -22,7 +22,7 @@ MECHANISMS = [
     rf.TruncatedGaussian(1.0, (-0.3, 2.0)),
     rf.StochasticSign(0.7),
 ]
-CLIPS = [rf.Clamp(0.05), rf.Scale(0.05), rf.Clamp(1e3), rf.Scale(1e3), rf.Norm(0.2, each=0.05)]
+CLIPS = [rf.Clamp(0.05), rf.Clamp(1e3), rf.Norm(0.2, each=0.05)]
 CLIPS.append(rf.Norm(1.63))  # makes some of the perceptron's gradients shorter, and leaves others alone
 
 
@@ -95,7 +95,7 @@ def test_bounds_hold_for_every_example_and_are_close(name: str, clip: Clip) -> N
     model = MODELS[name]()
     dense = jacobians(model, clip)
     # half of them: every law meets every kind of clip, and a tight and a loose one
-    for law in MECHANISMS[CLIPS.index(clip) in (1, 2, 5) :: 2]:
+    for law in MECHANISMS[CLIPS.index(clip) in (1, 3) :: 2]:
         theta = draw(size(model), seed=3)
         spectral, trace = exact(dense, law, theta)
         found = bounds(model, clip, law)
@@ -113,11 +113,11 @@ def test_bounds_hold_for_every_example_and_are_close(name: str, clip: Clip) -> N
 def test_some_of_the_clips_above_bite() -> None:
     """Else they would test nothing: parts of the gradients are at the clip, parts are not."""
     model = perceptron()
-    tight, loose = (jacobian(model, clip, IMAGES[0], LABELS[0]) for clip in (CLIPS[0], CLIPS[2]))
+    tight, loose = (jacobian(model, clip, IMAGES[0], LABELS[0]) for clip in (CLIPS[0], CLIPS[1]))
     kept = (tight != 0).any(1)
     assert 0 < int(kept.sum()) < size(model)
     assert torch.equal(tight[kept], loose[kept])
-    assert float((jacobian(model, CLIPS[1], IMAGES[0], LABELS[0]) - loose).abs().max()) > 1e-3
+    assert float((jacobian(model, CLIPS[2], IMAGES[0], LABELS[0]) - loose).abs().max()) > 1e-3
 
 
 def test_theta_is_in_the_order_of_the_parameters() -> None:
@@ -161,7 +161,7 @@ def test_an_example_whose_gradient_is_all_clipped_has_no_information() -> None:
         assert not bool(bounds(perceptron(), rf.Clamp(1e-12), kind=kind).upper.any())
 
 
-@pytest.mark.parametrize("clip", [rf.Clamp(0.5), rf.Scale(0.5), rf.Norm(0.5)], ids=repr)
+@pytest.mark.parametrize("clip", [rf.Clamp(0.5), rf.Norm(0.5)], ids=repr)
 def test_a_gradient_of_zero_may_still_move(clip: Clip) -> None:
     """Fitted exactly, the gradient (w x - y) x is 0, and has no direction, but J = x w^T is not 0."""
     model = nn.Linear(3, 1, bias=False).double()
@@ -181,30 +181,23 @@ def test_a_gradient_of_zero_may_still_move(clip: Clip) -> None:
 
 
 def test_tiny_information_does_not_vanish() -> None:
-    """eta^2 of a rectified coordinate 15 sigma outside is 1e-50; its square leaves float32."""
+    """eta^2 of a rectified coordinate 15 sigma outside is 1e-50."""
     model = perceptron()
     far = torch.full((size(model),), 15.5, dtype=torch.float64)
     spectral, _ = exact(jacobians(model, rf.Clamp(1e3)), MECHANISMS[1], far)
     assert 0 < float(spectral.max()) < 1e-45
-    for dtype in (torch.float64, torch.float32):
-        found = bounds(model, rf.Clamp(1e3), theta=far, dtype=dtype)
-        assert bool((found.upper >= spectral * (1 - 1e-5)).all())
-        assert bool((found.upper <= spectral * 1.3).all())
+    found = bounds(model, rf.Clamp(1e3), theta=far)
+    assert bool((found.upper >= spectral * (1 - 1e-12)).all())
+    assert bool((found.upper <= spectral * 1.11).all())
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_float32_holds_with_the_rounding_it_states(name: str) -> None:
+def test_a_float32_model_is_that_model_with_more_digits(name: str) -> None:
     model = MODELS[name]()
-    spectral, trace = exact(jacobians(model, CLIPS[3]), MECHANISMS[1], draw(size(model), seed=3))
-    single = copy.deepcopy(model).float()
-    found = bounds(single, CLIPS[3], inputs=IMAGES.float(), dtype=torch.float32)
-    assert bool(((spectral <= found.upper) & (found.upper <= 1.4 * spectral)).all())
-    whole = bounds(single, CLIPS[3], inputs=IMAGES.float(), dtype=torch.float32, kind="trace")
-    torch.testing.assert_close(whole.upper, trace, rtol=1e-4, atol=0)
-    # a float32 model in float64 is that model with more digits
-    cast = bounds(single, CLIPS[3], inputs=IMAGES.float())
-    assert bool((cast.upper >= spectral * (1 - 1e-5)).all())
-    assert bool((cast.upper <= spectral * 1.11).all())
+    spectral, _ = exact(jacobians(model, CLIPS[3]), MECHANISMS[1], draw(size(model), seed=3))
+    found = bounds(model.float(), CLIPS[3], inputs=IMAGES.float())
+    assert bool((found.upper >= spectral * (1 - 1e-5)).all())
+    assert bool((found.upper <= spectral * 1.11).all())
 
 
 def test_parameters_without_gradient_are_left_out() -> None:
@@ -244,7 +237,7 @@ def test_layers_that_mix_examples_are_refused_and_fixed_statistics_taken() -> No
     model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(16), nn.Linear(16, 3)).float()
     before = copy.deepcopy(model.state_dict())
     with pytest.raises((RuntimeError, ValueError), match=r"running_mean|more than 1 value per channel"):
-        bounds(model, dtype=torch.float32)
+        bounds(model)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     found = bounds(model.eval())
     spectral, _ = exact(jacobians(model.double(), CLIPS[0]), MECHANISMS[1], draw(size(model), seed=3))
@@ -264,7 +257,6 @@ def test_bad_arguments_are_refused_by_name() -> None:
     )
     refused("theta must not be NaN", theta=torch.full((143,), math.nan))
     refused(r"kind must be one of \['spectral', 'trace'\], got 'norm'", kind="norm")
-    refused("dtype must be torch.float64 or torch.float32, got torch.float16", dtype=torch.float16)
     refused("generator must be a torch.Generator, got 5", TypeError, generator=5)
     refused(r"failure_probability must be in \(0, 1\), got 0", failure_probability=0.0)
     refused("probes must be at least 1, got 0", probes=0)

@@ -71,7 +71,7 @@ def test_the_learning_rate_moves_the_weights_as_far_as_the_rule_says_whatever_th
 
 
 def test_what_is_given_is_kept() -> None:
-    given = {"clip": rf.Scale(0.2), "learning_rate": 3.0, "steps": 4, "momentum": 0.1, "unit_rows": True}
+    given = {"clip": rf.Norm(0.2), "learning_rate": 3.0, "steps": 4, "momentum": 0.1, "unit_rows": True}
     fitted = probe(**given).fit(FEATURES, LABELS)
     assert {name: getattr(fitted, f"{name}_") for name in given} == given
     assert fitted.center_.shape == fitted.scale_.shape == (6,)

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -30,6 +30,7 @@ from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 # one of which a record is, (steps,).
 Rate = float | tuple[float, float] | tuple[int]
 Releases = tuple[tuple[float, Rate, int], ...]
+Number = TypeVar("Number", float, Tensor)
 Rates = tuple[Tensor, Tensor]  # the largest true positive rates, and the smallest false negative rates
 
 # Dense at the best orders of a few steps with much noise, and reaching far enough for very small losses,
@@ -96,7 +97,7 @@ def ex_post_epsilon(orders: Tensor, rdp: Tensor, delta: float) -> Tensor:
     """
     delta = checks.probability("delta", delta)
     epsilons = (rdp + (math.log(len(orders)) - math.log(delta)) / (orders - 1)).amin(dim=-1)
-    return _raised(epsilons)
+    return _up(epsilons)
 
 
 def epsilon_from_rdp(orders: Tensor, rdp: Tensor, delta: float) -> Tensor:
@@ -114,7 +115,7 @@ def epsilon_from_rdp(orders: Tensor, rdp: Tensor, delta: float) -> Tensor:
     epsilons = torch.where(orders > 1.01, epsilons, torch.inf)
     # delta <= sqrt(1 - exp(-KL)), and the KL divergence is at most any of the Rényi divergences
     epsilons = torch.where(delta**2 + torch.expm1(-rdp) > 0, 0.0, epsilons)
-    return _raised(epsilons.amin(dim=-1).clamp(min=0))
+    return _up(epsilons.amin(dim=-1).clamp(min=0))
 
 
 def delta_from_rdp(orders: Tensor, rdp: Tensor) -> Callable[[float], float]:
@@ -324,16 +325,10 @@ def _composed(releases: Releases) -> tuple[Any, float] | None:
     return total, interval
 
 
-def _up(value: float) -> float:
-    if math.isnan(value):
+def _up(value: Number) -> Number:
+    if math.isnan(value) if isinstance(value, float) else bool(value.isnan().any()):
         raise FloatingPointError("epsilon cannot be represented at these arguments")
     return value * (1 + ROUNDING)
-
-
-def _raised(values: Tensor) -> Tensor:
-    if bool(values.isnan().any()):
-        raise FloatingPointError("epsilon cannot be represented at these arguments")
-    return values * (1 + ROUNDING)
 
 
 @dataclass(frozen=True)

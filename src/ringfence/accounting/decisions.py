@@ -298,13 +298,11 @@ def _costs_of_pairs(every: Iterable[Pairs], orders: Tensor, ceiling: float) -> t
 
 def _worst(part: Pairs, orders: Tensor) -> Tensor:
     """The largest divergence over all moves: (directions, orders, queries)."""
-    log_p, rho = part.log_p.expand_as(part.rho), part.rho
-    both = (log_p, rho), (log_p - rho, -rho)
-    if rho.shape[1] <= _FEW:
-        found = [[pieces.renyi(*one, order).amax(dim=0) for order in orders] for one in both]
+    if part.rho.shape[1] <= _FEW:
+        found = [[pieces.renyi(*one, order).amax(dim=0) for order in orders] for one in part.seen()]
         return torch.stack([torch.stack(own) for own in found])
     largest = []
-    for mass, ratio in both:
+    for mass, ratio in part.seen():
         moments = _log_moments(mass, ratio, orders)
         largest.append(moments.amax(dim=1))
         if part.others is not None:
@@ -373,7 +371,7 @@ def pairs(law: DecisionLaw, votes: Real, neighbours: Neighbours) -> Iterator[Pai
     rows, repeats = distinct_votes(law, votes)
     if isinstance(law, Mechanism):
         farthest = torch.tensor([[1.0], [-1.0]], dtype=torch.float64) * _FARTHEST[neighbours]
-        size = at_once(_NUMBERS, each=2 * law.values_per_coordinate())
+        size = at_once(_NUMBERS, each=2 * law.outcomes(farthest))
         for some, times in zip(rows.split(size), repeats.split(size), strict=True):
             yield Pairs(*law.pair(some, farthest), times)
         return

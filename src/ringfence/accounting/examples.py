@@ -117,13 +117,11 @@ class ExampleAccountant:
         *,
         mechanism: Mechanism | None = None,
         count: int = 1,
-        exact: bool = False,
     ) -> None:
         """Adds ``count`` releases of theta, with the account's own mechanism unless another is given.
 
         ``gradients`` has shape (n, d), or is an iterable of (m, d) chunks in the order of the examples; what
-        an example is charged does not depend on the chunks. ``exact=True`` evaluates every entry at every
-        order, for tests and small data. An error leaves the account as it was.
+        an example is charged does not depend on the chunks. An error leaves the account as it was.
         """
         count = checks.count("count", count, at_least=1)
         law = self.mechanism if mechanism is None else checked_mechanism(mechanism)
@@ -131,7 +129,7 @@ class ExampleAccountant:
         _require_fit(law, theta)
         law, theta = recentre(law, theta.double().cpu())
         release: ExampleSums
-        if checks.flag("exact", exact) or law.whole:
+        if law.whole:
             release = EvaluatedSums(law, theta, self._orders)
         elif law.same_everywhere:
             release = ExampleSums(law, theta, self._orders)
@@ -139,23 +137,14 @@ class ExampleAccountant:
             release = PolynomialSums(law, theta, self._orders)
         else:
             release = TabulatedSums(law, theta, self._orders, self._tables)
-        parts, zcdps = [], torch.zeros(2, dtype=torch.float64)
-        for block in _checked_blocks(gradients, theta.numel()):
-            sums, own = release.charge(block)
-            parts.append(sums)
-            zcdps = torch.cat((zcdps.unsqueeze(0), own)).amax(dim=0)
-        total = sum(part.shape[1] for part in parts)
-        if total == 0:
+        charged = [release.charge(block) for block in _checked_blocks(gradients, theta.numel())]
+        if not sum(len(own) for _, own in charged):
             raise ValueError("gradients must hold at least one example, got none")
-        if self.steps and total != self.examples:
-            raise ValueError(f"gradients must hold {self.examples} examples as before, got {total}")
-        if not self.steps:
-            self.sums = torch.zeros(len(VARIANTS), total, len(self._orders), dtype=torch.float64)
-        at = 0
-        for part in parts:
-            self.sums[:, at : at + part.shape[1]] += count * part
-            at += part.shape[1]
-        self._zcdps = self._zcdps + count * zcdps * (1 + ROUNDING)
+        sums, zcdps = torch.cat([own for own, _ in charged], dim=1), torch.cat([own for _, own in charged])
+        if self.steps and sums.shape[1] != self.examples:
+            raise ValueError(f"gradients must hold {self.examples} examples as before, got {sums.shape[1]}")
+        self.sums = self.sums + count * sums if self.steps else count * sums
+        self._zcdps = self._zcdps + count * zcdps.amax(dim=0) * (1 + ROUNDING)
         self.steps += count
 
     @property
@@ -342,7 +331,8 @@ class ExampleSums:
             raise FloatingPointError(f"gradients of {most:.3g} sigma are too large to be accounted for")
         lost = (largest > 0).double() * (len(self.theta) * UNDERFLOW)
         bounds = self._bounds(block, shifts, squares, largest)
-        return torch.minimum(bounds, highest) + lost.unsqueeze(1), zcdps
+        sums = torch.minimum(bounds, highest) + lost.unsqueeze(1)
+        return sums.expand(len(VARIANTS), -1, -1), zcdps
 
     def _bounds(self, block: Tensor, shifts: Tensor, squares: Tensor, largest: Tensor) -> Tensor:
         """(4 or 1, m, orders) on the CPU; ``shifts`` and ``squares``, in units of sigma, may be changed."""
@@ -530,13 +520,9 @@ class TabulatedSums(ExampleSums):
             table = self._tables[and_below]
             for setting, chosen in self._parts:
                 theta, sized = self.theta[chosen], replace(setting, sensitivity=setting.sigma * _end(number))
-                far = theta.abs() > FARTHEST * setting.sigma
-                values = table.at(sized, theta.masked_fill(far, 0.0), worst=True)[0]
-                if bool(far.any()):
-                    size = torch.tensor(sized.sensitivity, dtype=torch.float64)
-                    own = table.tabulated.values(sized.mechanism, theta[far], size, self.orders)
-                    values[:, far] = own.amax(dim=0)
-                found[chosen] = values.T * setting.sigma**2
+                far = theta.abs() > FARTHEST * setting.sigma  # which get the Gaussian's bound
+                values = table.at(sized, theta.masked_fill(far, 0.0), worst=True)[0] * setting.sigma**2
+                found[chosen] = values.T.masked_fill(far.unsqueeze(1), 1.0)
             charged = 0.5 * self.orders * (1 + ROUNDING + self.rounding)
             self._known[number, and_below] = found * charged
         return self._known[number, and_below]

@@ -9,7 +9,7 @@ Cholesky factorisation (``singular_values``).
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
 from torch import Tensor
@@ -27,7 +27,7 @@ InformationNorm = Literal["spectral", "trace"]
 # how much of it underflow may have taken, in units of 1 / sigma^2.
 _INFORMATION_ERROR = 1e-12
 _INFORMATION_LOST = 1e-290
-_STATE = {"mechanism", "steps", "records", "gram", "gram_error"}
+_INSTEAD = {"state_dict": "pickle.dumps", "upper_bound": "fisher_information_loss"}  # since 0.7
 
 
 def fisher_information_loss(
@@ -198,6 +198,11 @@ class FisherAccountant:
         self._records: tuple[int | None, int] | None = None  # (n, or None for one record; p)
         self._gram: Gram | None = None  # the sum of the informations
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise checks.missing_attribute("FisherAccountant", name, _INSTEAD, moved=True)
+
     def __repr__(self) -> str:
         return f"FisherAccountant({self.mechanism!r}, steps={self.steps})"
 
@@ -235,51 +240,3 @@ class FisherAccountant:
         4.0
         """
         return FisherGuarantee(self.steps, self.fisher_information_loss())
-
-    def state_dict(self) -> dict[str, Any]:
-        """The account as plain data, which JSON keeps exactly.
-
-        >>> from ringfence import Gaussian
-        >>> account = FisherAccountant(Gaussian(sigma=1.0))
-        >>> FisherAccountant.from_state_dict(account.state_dict()).mechanism
-        Gaussian(sigma=1.0)
-        """
-        return {
-            "kind": type(self).__name__,
-            "version": 2,
-            "mechanism": self.mechanism.state_dict(),
-            "steps": self.steps,
-            "records": None if self._records is None else list(self._records),
-            "gram": None if self._gram is None else self._gram.matrix.tolist(),
-            "gram_error": None if self._gram is None else self._gram.error.tolist(),
-        }
-
-    @classmethod
-    def from_state_dict(cls, state: dict[str, Any]) -> "FisherAccountant":
-        """The account that a ``state_dict`` describes. Loading rejects an unknown kind or version.
-
-        A state of version 0.6 or before is read if it holds the sums, as up to 2,048 attributes.
-        """
-        state = {"kind": "FisherAccountant", **checks.mapping("state", state)}
-        if state.get("version") == 1:
-            old = ("cheap", "gram_limit", "squares", "trace")
-            state = {**{name: value for name, value in state.items() if name not in old}, "version": 2}
-        checks.state("FisherAccountant", 2, state, _STATE)
-        account = cls(Mechanism.from_state_dict(state["mechanism"]))
-        account.steps = checks.count("steps", state["steps"], at_least=0)
-        if account.steps:
-            count, attributes = checks.listed("records", state["records"], length=2)
-            records = 1 if count is None else checks.count("records[0]", count, at_least=1)
-            account._records = (count, checks.count("records[1]", attributes, at_least=1))
-            gram = _numbers(state, "gram", records, attributes, attributes)
-            account._gram = Gram(
-                gram, checks.not_negative("gram_error", _numbers(state, "gram_error", records))
-            )
-        return account
-
-
-def _numbers(state: dict[str, Any], name: str, *shape: int) -> Tensor:
-    value = checks.finite(name, state[name])
-    if value.shape != shape:
-        raise ValueError(f"{name} must have shape {list(shape)}, got {list(value.shape)}")
-    return value

@@ -21,9 +21,9 @@ error of a hockey stick is at most that relative error of V.
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
@@ -38,6 +38,7 @@ from ringfence.numerics.rounding import ROUNDING
 
 Array = NDArray[np.float64]
 Places = NDArray[np.int64]  # points of a grid
+Entry = TypeVar("Entry", bound=tuple[Any, ...])
 Dominating = tuple[tuple[str, float, int], ...]  # names of pairs of laws, their parameter, how many releases
 
 _FINE = 1e-3  # what the grid may add to the variance of the losses, as a share of it
@@ -46,7 +47,7 @@ _MOST_POINTS = 1 << 16
 _MOST_WORK = 2e10  # multiplications; a second is about 1e9
 _DEVIATIONS = 10.0  # how far the grid reaches
 _FARTHEST = 2.0**52  # points from 0: farther losses are charged as infinite, or raised
-LARGEST_VARIANCE = 1e200  # of losses: the squares of larger ones leave the range of floats
+_LARGEST_VARIANCE = 1e200  # of losses: the squares of larger ones leave the range of floats
 NEGLIGIBLE = 1e-40  # an outcome of less mass is charged as if it told everything
 _LIKELY = 1e-16  # outcomes of less mass do not decide how far the grid reaches
 _MOST_PER_RANGE, _LEAST_PER_RANGE = 32, 4  # points of the grid in the shortest range
@@ -131,12 +132,8 @@ class Loss(NamedTuple):
         return total
 
 
-def squares(mass: Array, rho: Array) -> Array:
-    """E L^2 of losses, over the first dimension; infinite or NaN where floats do not hold it.
-
-    >>> squares(np.array([0.5, 0.5]), np.array([2.0, 1e200])).tolist()
-    inf
-    """
+def _squares(mass: Array, rho: Array) -> Array:
+    """E L^2 of losses, over the first dimension; infinite or NaN where floats do not hold it."""
     with np.errstate(over="ignore", invalid="ignore"):
         total: Array = (mass * rho * rho).sum(axis=0)
     return total
@@ -431,16 +428,16 @@ def dominated_delta(pairs: Dominating, epsilon: float) -> float:
     return float(np.interp(math.exp(epsilon), np.exp(curve[0]), curve[1])) * (1 + ROUNDING)
 
 
-def merged(pairs: Dominating) -> Dominating:
-    """The same pairs with equal ones counted together.
+def merged(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    """The entries, of which the last number is a count, with equal ones counted together.
 
     >>> merged((("pure", 0.1, 1), ("pure", 0.2, 1), ("pure", 0.1, 3)))
     (('pure', 0.1, 4), ('pure', 0.2, 1))
     """
-    counts: dict[tuple[str, float], int] = {}
-    for name, size, count in pairs:
-        counts[name, size] = counts.get((name, size), 0) + count
-    return tuple((name, size, count) for (name, size), count in counts.items())
+    counts: dict[tuple[Any, ...], int] = {}
+    for *kind, count in entries:
+        counts[tuple(kind)] = counts.get(tuple(kind), 0) + count
+    return tuple(cast(Entry, (*kind, count)) for kind, count in counts.items())
 
 
 def _added_up(pairs: Dominating) -> float:
@@ -475,10 +472,14 @@ class Pairs(NamedTuple):
     repeats: Tensor
     others: Others | None = None
 
+    def seen(self) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+        """Log masses and log ratios as they are seen from either law."""
+        return (self.log_p.expand_as(self.rho), self.rho), (self.log_p - self.rho, -self.rho)
+
     def directions(self) -> list[tuple[Array, Array]]:
-        """Masses and log ratios as they are seen from either law."""
-        both = in_both_directions(self.log_p, self.rho)
-        return [(log_mass.exp().numpy(), ratio.numpy()) for log_mass, ratio in both]
+        """The same as masses and log ratios, which are trusted as far as divergences are."""
+        margin = ROUNDING * self.rho.abs()
+        return [(log_mass.exp().numpy(), (ratio + margin).numpy()) for log_mass, ratio in self.seen()]
 
 
 def atoms_delta(parts: Sequence[Pairs], at_most: int | None = None) -> Callable[[float], float] | None:
@@ -500,10 +501,10 @@ def atoms_delta(parts: Sequence[Pairs], at_most: int | None = None) -> Callable[
     if min(total, at_most or total) == 1:
         return _single(parts)
     dearest = np.concatenate([_costliest(part) for part in parts], axis=-1)
-    costs = np.maximum(*(squares(*own) for own in dearest))
+    costs = np.maximum(*(_squares(*own) for own in dearest))
     if not costs.any():
         return lambda epsilon: 0.0
-    if not costs.max() < LARGEST_VARIANCE:
+    if not costs.max() < _LARGEST_VARIANCE:
         return None
     costliest = np.argsort(-costs)
     ranked = repeats[costliest]
@@ -532,28 +533,12 @@ def atoms_delta(parts: Sequence[Pairs], at_most: int | None = None) -> Callable[
     return lambda epsilon: max(first(epsilon), second(epsilon))
 
 
-def in_both_directions(log_p: Tensor, rho: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Log masses and log ratios seen from either law; ratios are trusted as far as divergences are.
-
-    >>> half, rho = torch.tensor([0.5, 0.5]).log(), torch.tensor([2.0, 2 / 3]).log()
-    >>> [own.exp().numpy().round(3).tolist() for own, _ in in_both_directions(half, rho)]
-    [[0.5, 0.5], [0.25, 0.75]]
-    """
-    margin = ROUNDING * rho.abs()
-    yield log_p.expand_as(rho), rho + margin
-    yield log_p - rho, margin - rho
-
-
 def _single(parts: Sequence[Pairs]) -> Callable[[float], float]:
     """The largest hockey stick of all moves, releases and both directions: exact for a single move."""
 
     def delta(epsilon: float) -> float:
         at = torch.tensor(epsilon, dtype=torch.float64)
-        sticks = (
-            pieces.hockey_stick(*pair, at).max()
-            for part in parts
-            for pair in ((part.log_p.expand_as(part.rho), part.rho), (part.log_p - part.rho, -part.rho))
-        )
+        sticks = (pieces.hockey_stick(*pair, at).max() for part in parts for pair in part.seen())
         return float(max(sticks)) * (1 + ROUNDING)
 
     return delta
@@ -566,7 +551,7 @@ def _costliest(part: Pairs) -> Array:
     """
     found = []
     for own in part.directions():
-        worst = squares(*own).argmax(axis=0)[None, None, None]
+        worst = _squares(*own).argmax(axis=0)[None, None, None]
         found.append(np.take_along_axis(np.stack(own), worst, axis=2)[:, :, 0])
     return np.stack(found)
 

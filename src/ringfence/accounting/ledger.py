@@ -27,7 +27,6 @@ from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.accounting.privacy_loss import HasPrivacyLoss, PrivacyLoss
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real
-from ringfence.files.journal import Journal, locked, unlock
 from ringfence.files.shared_table import Record, SharedTable, first_bytes, located
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.gaussian import Gaussian
@@ -111,14 +110,19 @@ class Ledger:
         place = None if path is None else checks.path("path", path)
         if url is not None:
             place = located(checks.instance("url", url, str))
-        begin = _old_records(place) if isinstance(place, Path) else []
-        if not begin and (place is None or epsilon is not None):
+        begin: list[Record] | None = None
+        if place is None or epsilon is not None:
             begin = [{"run": secrets.token_hex(16), **_NEW, **given}]
+        if isinstance(place, Path) and place.exists() and first_bytes(place) not in (b"", b"SQLite"):
+            raise ValueError(
+                f"{place} is no database: a ledger of version 0.6 is a text of records, and a new ledger can "
+                "be charged with what they hold"
+            )
         self._entries: list[Entry] = []
         self._charged = PrivacyLoss()  # of all entries, as they were charged
         self._header: Record = {}
         self._closed = False
-        self._table = SharedTable(place, begin or None, self._take)
+        self._table = SharedTable(place, begin, self._take)
         for name, ours in given.items():
             if self._header.get(name) != ours:
                 raise ValueError(f"{place} is a ledger with {name} {self._header.get(name)!r}, not {ours!r}")
@@ -361,22 +365,6 @@ class Ledger:
         self._charged = self._charged + cost
         new = Entry(row["what"], old + cost, row.get("run"), row.get("until", 0))
         self._entries[number : number + 1] = [new]
-
-
-def _old_records(path: Path) -> list[Record]:
-    """The records of a ledger of version 0.6, which becomes PATH.0.6; none where there is none."""
-    path = Path(os.path.realpath(path))
-    if not path.exists() or first_bytes(path) in (b"", b"SQLite"):
-        return []
-    lock = locked(path)  # as version 0.6 does it
-    try:
-        header, records = Journal.read(path)
-        if header.get("kind") != "Ledger":
-            raise ValueError(f"{path} is the journal of a run, and no ledger")
-        os.replace(path, f"{path}.0.6")
-    finally:
-        unlock(lock)
-    return [{**header, "version": _VERSION}, *records]
 
 
 def _words(what: str | None) -> str:

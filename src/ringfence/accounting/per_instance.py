@@ -70,8 +70,6 @@ def per_instance_rdp(
     theta: Real,
     sensitivity: Real | Sensitivity,
     orders: Sequence[float] | Tensor = DEFAULT_ORDERS,
-    *,
-    exact: bool = False,
 ) -> PerInstanceRdp:
     """Rényi divergences between releases on this dataset and on it with one record more or less.
 
@@ -83,10 +81,9 @@ def per_instance_rdp(
     bound, which is the usual account for the Gaussian.
 
     Guarantee: an upper bound of the exact sums, at most 0.5 % above them (3 % where theta lies 10
-    sigma and more outside the support), from one pass over theta whatever the number of orders;
-    ``exact=True`` evaluates every coordinate at every order. Never above the bound that holds for
-    every theta. That the table bounds the sums is proved for every law (docs/curvature.md); that it
-    is so close to them is measured.
+    sigma and more outside the support), from one pass over theta whatever the number of orders. Never
+    above the bound that holds for every theta. That the table bounds the sums is proved for every law
+    (docs/curvature.md); that it is so close to them is measured.
 
     >>> from ringfence.mechanisms.rectified import RectifiedGaussian
     >>> rdp = per_instance_rdp(RectifiedGaussian(1.0, bound=2.0), torch.zeros(1000), 1e-3, [2, 8, 64])
@@ -95,7 +92,7 @@ def per_instance_rdp(
     """
     orders, theta, size = checked_orders(orders), checks.tensor("theta", theta), Sensitivity.of(sensitivity)
     _, bounded = ceilings(mechanism, theta, size)
-    sums = DivergenceTables(orders).sums(mechanism, theta, size, exact=checks.flag("exact", exact))
+    sums = DivergenceTables(orders).sums(mechanism, theta, size)
     return PerInstanceRdp(orders, *torch.minimum(sums, bounded * orders))
 
 
@@ -146,28 +143,24 @@ class DivergenceTables:
     tensor([10.], dtype=torch.float64)
     """
 
-    def __init__(self, orders: Tensor) -> None:
-        self.orders = orders
+    def __init__(self, orders: Tensor, few: int = FEW) -> None:
+        self.orders, self.few = orders, few  # coordinates that are evaluated
         self.divergences = DivergenceTable(orders)
         self.information = DivergenceTable(orders, EQUIVALENT_INFORMATION)
 
-    def sums(
-        self, mechanism: Mechanism, theta: Tensor, size: Sensitivity, *, exact: bool = False, few: int = FEW
-    ) -> Tensor:
+    def sums(self, mechanism: Mechanism, theta: Tensor, size: Sensitivity) -> Tensor:
         """Rows forward and backward, one column per order: upper bounds of the sums over every move.
 
-        Up to ``few`` coordinates are evaluated, and all of them if ``exact`` or where the law has no table.
-        NaN is an error.
+        A few coordinates are evaluated, and all of them where the law has no table. NaN is an error.
         """
-        if mechanism.same_everywhere and not exact:
+        if mechanism.same_everywhere:
             gaussian, _ = ceilings(mechanism, checks.finite("theta", theta), size)
             return (gaussian * self.orders).expand(2, -1)
-        exact = exact or mechanism.whole
         size = size.binding(released_shape(mechanism, theta, size.farthest))
         if not size.is_plain:
-            return self._worst_move_sums(mechanism, checks.finite("theta", theta), size, exact)
+            return self._worst_move_sums(mechanism, checks.finite("theta", theta), size)
         parts = None
-        if not exact and theta.numel() > few:
+        if theta.numel() > self.few and not mechanism.whole:
             parts = split_by_setting(*recentre(mechanism, theta), size.farthest, _SETTINGS)
         if parts is None:
             return exact_sums(mechanism, theta, size.farthest, self.orders)
@@ -176,7 +169,7 @@ class DivergenceTables:
             sums += self.divergences.sums(setting, coordinates)
         return sums
 
-    def _worst_move_sums(self, mechanism: Mechanism, theta: Tensor, size: Sensitivity, exact: bool) -> Tensor:
+    def _worst_move_sums(self, mechanism: Mechanism, theta: Tensor, size: Sensitivity) -> Tensor:
         """The largest sums over moves whose number of coordinates, or whose norm, is bounded.
 
         Where at most m coordinates move, the largest sum is that of the m largest divergences, because a
@@ -189,12 +182,12 @@ class DivergenceTables:
         bounds = []
         if size.at_most is not None or count <= FEW:
             most = count if size.at_most is None else size.at_most
-            evaluate = exact or count <= FEW
+            evaluate = mechanism.whole or count <= FEW
             bounds.append(_largest_total(self.divergences, *release, evaluate, budget=float(most)))
         if mechanism.whole and size.norm is not None:  # no table of its information bounds a long move
             bounds.append(torch.full((2, len(self.orders)), torch.inf, dtype=torch.float64))
         elif (norm := size.norm) is not None:
-            evaluate = exact or count <= _VERY_FEW
+            evaluate = count <= _VERY_FEW
             squares = _largest_total(self.information, *release, evaluate, budget=1.0, norm=norm)
             # where squares leave the range of floats, what holds for every theta counts
             squares = torch.nan_to_num(
@@ -289,20 +282,11 @@ class PerInstanceAccountant(Accountant):
         mechanism: Mechanism | None = None,
         sensitivity: Real | Sensitivity | None = None,
         count: int = 1,
-        exact: bool = False,
     ) -> None:
-        """Adds ``count`` releases of theta.
-
-        The account's own mechanism and sensitivity are used unless others are given. ``exact=True``
-        evaluates every coordinate at every order.
-        """
-        law = self.mechanism if mechanism is None else mechanism
-        size = self.sensitivity if sensitivity is None else Sensitivity.of(sensitivity)
+        """Adds ``count`` releases of theta, with the account's own settings unless others are given."""
+        law, size = self._settings(mechanism, sensitivity)
         theta = checks.tensor("theta", theta)  # NaN is an error in the sums, which saves a read of theta
-        checks.flag("exact", exact)
-        ceiling = ceilings(law, theta, size)
-        sums = self._tables.sums(law, theta, size, exact=exact)
-        self._add(sums, *ceiling, count, pure_losses(law, theta, size))
+        self._add(law, size, theta, self._tables.sums(law, theta, size), count)
 
     def step_worst_case(
         self,
@@ -316,14 +300,19 @@ class PerInstanceAccountant(Accountant):
 
         Of ``theta`` only the shape counts. No release of a theta of this shape is charged more.
         """
-        law = self.mechanism if mechanism is None else mechanism
-        size = self.sensitivity if sensitivity is None else Sensitivity.of(sensitivity)
-        theta = checks.tensor("theta", theta)
-        sums = torch.full((2, len(self._orders)), torch.inf)
-        self._add(sums, *ceilings(law, theta, size), count, pure_losses(law, theta, size))
+        unknown = torch.full((2, len(self._orders)), torch.inf)
+        self._add(*self._settings(mechanism, sensitivity), checks.tensor("theta", theta), unknown, count)
 
-    def _add(self, sums: Tensor, gaussian: float, bounded: float, count: int, pure: Dominating) -> None:
+    def _settings(
+        self, mechanism: Mechanism | None, sensitivity: Real | Sensitivity | None
+    ) -> tuple[Mechanism, Sensitivity]:
+        law = self.mechanism if mechanism is None else checked_mechanism(mechanism)
+        return law, self.sensitivity if sensitivity is None else Sensitivity.of(sensitivity)
+
+    def _add(self, law: Mechanism, size: Sensitivity, theta: Tensor, sums: Tensor, count: int) -> None:
         count = checks.count("count", count, at_least=1)
+        gaussian, bounded = ceilings(law, theta, size)
+        pure = pure_losses(law, theta, size)
         known = pure and (self._dominating or not self.steps)  # one step without leaves nothing for all
         further = tuple((name, size, count * moved) for name, size, moved in pure)
         self._dominating = merged((*self._dominating, *further)) if known else ()
@@ -352,8 +341,7 @@ class PerInstanceAccountant(Accountant):
         Of ``theta``, the whole, only the shape counts. ``summed`` adds numbers up over the processes.
         """
         law, size = self.mechanism, self.sensitivity
-        sums = summed(self._tables.sums(law, part, size))
-        self._add(sums, *ceilings(law, theta, size), 1, pure_losses(law, theta, size))
+        self._add(law, size, theta, summed(self._tables.sums(law, part, size)), 1)
 
     def privacy_loss(self) -> PrivacyLoss:
         """The steps so far as one value, which adds up with that of other accounts."""

@@ -13,15 +13,14 @@ import torch
 from torch import Tensor
 
 _SUM_ROUNDING = 1e-12  # of sums and differences of exponentials, charged upwards
-_DENSE = 32  # moments up to this one are all evaluated, beyond only some
 _SHARES = 33  # values of p / q tried
 
 
 class PoissonMixture:
     """Both divergences between P and the mixture, at integer orders >= 2 and sampling rate q.
 
-    With q = 1 the mixture is Q itself, and both directions are exact. Moments are given as ``log_moments``:
-    the last dimension holds log M_k for k = 2, 3, ... up to the largest order, and at least up to 4.
+    q is below 1. Moments are given as ``log_moments``: the last dimension holds log M_k for k = 2, 3, ... up
+    to the largest order, and at least up to 4.
 
     >>> orders = torch.tensor([2.0, 8.0], dtype=torch.float64)
     >>> mixture = PoissonMixture(0.1, orders)
@@ -34,14 +33,10 @@ class PoissonMixture:
 
     def __init__(self, sampling_rate: float, orders: Tensor) -> None:
         self.orders = orders
-        self._whole = sampling_rate == 1
-        # if q = 1 no record is left out: the terms with log_out are not used, any finite number will do
-        log_in, log_out = math.log(sampling_rate), 0.0 if self._whole else math.log1p(-sampling_rate)
-        k = torch.arange(2, highest_moment(orders) + 1, dtype=torch.float64)
-        alpha = orders.unsqueeze(1)
+        log_in, log_out = math.log(sampling_rate), math.log1p(-sampling_rate)
+        k, alpha = moments(orders), orders.unsqueeze(1)
         weights = _log_binomial(alpha, k.clamp(max=alpha)) + k * log_in + (alpha - k) * log_out
-        used = k == alpha if self._whole else k <= alpha
-        self._weights = torch.where(used, weights, -torch.inf)
+        self._weights = torch.where(k <= alpha, weights, -torch.inf)
         # Taylor coefficients of (1 + x)^-b at x = q (r - 1), and bounds of the remainders
         b = orders - 1
         self._second = _log_binomial(b + 1, 2) + 2 * log_in
@@ -50,11 +45,9 @@ class PoissonMixture:
         self._rest_of_4 = _log_remainder(b, 4, log_in, log_out)
         # for the bound between means: powers p b of P/Q, and b KL(p || q)
         share = torch.linspace(0, 1, _SHARES, dtype=torch.float64)
-        share = share[-1:] if self._whole else share
         p, b = sampling_rate * share, b.unsqueeze(1)
         self._power = p * b
-        kept_out = torch.zeros_like(p) if self._whole else (1 - p) * (torch.log1p(-p) - log_out)
-        self._price = b * (torch.xlogy(p, share) + kept_out)
+        self._price = b * (torch.xlogy(p, share) + (1 - p) * (torch.log1p(-p) - log_out))
 
     def mixture_first(self, log_moments: Tensor) -> Tensor:
         """log(E_P[(1 - q + q r)^alpha] - 1), exactly; increasing in every moment.
@@ -62,7 +55,7 @@ class PoissonMixture:
         It is the binomial theorem, less its value 1 at Q = P, so that nothing cancels:
         E - 1 = sum over k >= 2 of C(alpha, k) q^k (1 - q)^(alpha - k) (M_k - 1).
         """
-        terms = self._weights + _log_expm1(log_moments).unsqueeze(-2)
+        terms = self._weights + log_expm1(log_moments).unsqueeze(-2)
         return torch.logsumexp(terms, dim=-1) + _SUM_ROUNDING
 
     def mixture_second(
@@ -84,10 +77,8 @@ class PoissonMixture:
         The third bound, for large b q, is the one between weighted means.
         """
         between_means = self._between_means(log_reverse_moments) + _SUM_ROUNDING
-        if self._whole:
-            return between_means
-        second, fourth = (_log_expm1(log_moments[..., k - 2]).unsqueeze(-1) for k in (2, 4))
-        third = _log_expm1(log_third_below).unsqueeze(-1)
+        second, fourth = (log_expm1(log_moments[..., k - 2]).unsqueeze(-1) for k in (2, 4))
+        third = log_expm1(log_third_below).unsqueeze(-1)
         quadratic = self._rest_of_2 + second
         quartic = self._quartic(second, third, fourth)
         return torch.minimum(torch.minimum(quadratic, quartic) + _SUM_ROUNDING, between_means)
@@ -117,44 +108,16 @@ class PoissonMixture:
         below = self._power.floor().long()
         above = self._power.ceil().long()
         moment = torch.lerp(known[..., below], known[..., above], self._power - below)
-        return _log_expm1((self._price + moment).amin(dim=-1))
+        return log_expm1((self._price + moment).amin(dim=-1))
 
 
-def highest_moment(orders: Tensor) -> int:
-    """The largest k of the moments that are needed: the largest order, and 4 for the reverse direction.
+def moments(orders: Tensor) -> Tensor:
+    """The k of the moments that are needed: from 2 to the largest order, and to 4 for the reverse direction.
 
-    >>> highest_moment(torch.tensor([2.0, 3.0])), highest_moment(torch.tensor([2.0, 36.0]))
-    (4, 36)
+    >>> moments(torch.tensor([2.0, 3.0])), moments(torch.tensor([2.0, 6.0]))[-1]
+    (tensor([2., 3., 4.], dtype=torch.float64), tensor(6., dtype=torch.float64))
     """
-    return max(4, int(orders.max()))
-
-
-def knots(orders: Tensor) -> Tensor:
-    """The moments that are evaluated: all up to 32, then 8 per octave, and the orders themselves.
-
-    >>> knots(torch.tensor([2.0, 36.0]))[-4:].tolist()
-    [30.0, 31.0, 32.0, 36.0]
-    """
-    highest = highest_moment(orders)
-    wanted = {*(int(order) for order in orders), *range(2, min(_DENSE, highest) + 1)}
-    k, step = _DENSE, _DENSE // 8
-    while k < highest:
-        wanted |= {j for j in range(k, 2 * k, step) if j < highest}
-        k, step = 2 * k, 2 * step
-    return torch.tensor(sorted(wanted), dtype=torch.float64)
-
-
-def chords(known: Tensor, values: Tensor, points: Tensor) -> Tensor:
-    """Linear interpolation, which bounds from above: log E r^k is convex in k, and so are maxima and sums.
-
-    >>> squares = torch.tensor([[1.0, 4.0, 16.0]])
-    >>> chords(torch.tensor([1.0, 2.0, 4.0]), squares, torch.tensor([1.0, 3.0]))
-    tensor([[ 1., 10.]])
-    """
-    right = torch.searchsorted(known, points).clamp(min=1)
-    left = right - 1
-    share = (points - known[left]) / (known[right] - known[left])
-    return torch.lerp(values[:, left], values[:, right], share)
+    return torch.arange(2, max(4, int(orders.max())) + 1, dtype=torch.float64)
 
 
 def _log_binomial(n: Tensor, k: Tensor | int) -> Tensor:
@@ -176,7 +139,12 @@ def _log_remainder(b: Tensor, m: int, log_in: float, log_out: float) -> Tensor:
     return torch.logsumexp(torch.where(i <= trials, terms, -torch.inf), dim=1) - b * log_out
 
 
-def _log_expm1(value: Tensor) -> Tensor:
+def log_expm1(value: Tensor) -> Tensor:
+    """log(exp(value) - 1), -infinity at 0.
+
+    >>> log_expm1(torch.tensor([0.0, 1.0, 800.0])).round(decimals=3).tolist()
+    [-inf, 0.5410000085830688, 800.0]
+    """
     return value + torch.log(-torch.expm1(-value))
 
 

@@ -21,7 +21,6 @@ from ringfence.accounting.conversion import (
     AttackBound,
     CurveBound,
     GaussianBound,
-    Rate,
     Rates,
     Releases,
     RenyiBound,
@@ -210,9 +209,6 @@ class PrivacyLoss:
             raise ValueError(
                 f"neighbours must be the same, got one record {self.change} and one record {other.change}"
             )
-        counts: dict[tuple[float, Rate], int] = {}
-        for mu, rate, count in (*self.releases, *other.releases):
-            counts[mu, rate] = counts.get((mu, rate), 0) + count
         if (entries := _together(self, other)) is None:  # at worst, epsilons of pure privacy are added
             return _with_pure_added(self) + _with_pure_added(other)
         first, second = _at_common_orders(self, other)
@@ -221,7 +217,7 @@ class PrivacyLoss:
             for name in _SUMS
         }
         return PrivacyLoss(
-            releases=tuple((mu, rate, count) for (mu, rate), count in counts.items()),
+            releases=merged((*self.releases, *other.releases)),
             zcdp=self._zcdp + other._zcdp,
             orders=first.orders,
             **sums,
@@ -727,9 +723,7 @@ def _plain(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, Sensitivity):
         return value.state()
-    if isinstance(value, dict):
-        return [_listed((*key, number)) for key, number in value.items()]
-    return value.state_dict() if hasattr(value, "state_dict") else value
+    return value.state_dict() if hasattr(value, "state_dict") else _listed(value)
 
 
 def _listed(value: Any) -> Any:

@@ -101,15 +101,9 @@ class Sensitivity:
         count, farthest = shape.numel(), self.farthest
         moving = count if self.at_most is None else min(self.at_most, count)
         at_most = moving if moving < count else None
-        if self.norm is None:
-            return Sensitivity(farthest, at_most)
-        if farthest.numel() == 1:
-            longest = float(farthest) * math.sqrt(moving)
-        else:
-            squares = _spread(farthest.double().square(), shape)
-            longest = math.sqrt(float(squares.topk(moving)[0].sum()))
-        if longest <= self.norm:
-            return Sensitivity(farthest, at_most)
+        without = Sensitivity(farthest, at_most)
+        if self.norm is None or math.sqrt(without.longest_square(ONE, shape)) <= self.norm:
+            return without
         # where every coordinate can move equally far, the longest moves have no more than at_most coordinates
         return Sensitivity(farthest, None if farthest.numel() == 1 else at_most, self.norm)
 

@@ -7,9 +7,8 @@ the average over B of its values for a known B. That average is bounded from bat
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -17,16 +16,17 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.conversion import DEFAULT_ORDERS, Rate, checked_orders
+from ringfence.accounting.conversion import DEFAULT_ORDERS, Releases, checked_orders
 from ringfence.accounting.divergence_sums import pushes, recentre, released_shape
 from ringfence.accounting.guarantee import ADDED_OR_REMOVED
+from ringfence.accounting.induction import merged
 from ringfence.accounting.per_instance import (
     DivergenceTables,
     PerInstanceAccountant,
     PerInstanceRdp,
     ceilings,
 )
-from ringfence.accounting.poisson_mixture import PoissonMixture, chords, highest_moment, knots
+from ringfence.accounting.poisson_mixture import PoissonMixture, log_expm1, moments
 from ringfence.accounting.privacy_loss import Accountant, PrivacyLoss, as_given
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real
@@ -42,8 +42,8 @@ SAMPLED_ORDERS: tuple[int, ...] = (
 # Shares of the failure probability for three averages: of the cost of a record that is added, of one that is
 # removed, and of the larger cost. Where one record moves theta little, the last average is what counts.
 _SHARES = (0.01, 0.01, 0.98)
-_FEW = 1024  # coordinates of all batches together up to which each is evaluated
-_LARGEST_ORDER = 1 << 16  # every moment up to the largest order is needed
+_FEW = 16  # coordinates: with more, a table pays, because several batches are read from it
+_LARGEST_ORDER = 1 << 10  # every moment up to the largest order is evaluated
 
 
 def checked_integer_orders(orders: Sequence[float] | Tensor) -> Tensor:
@@ -95,8 +95,8 @@ def subsampled_rdp(
     down, or theta as a ``Sensitivity`` says. Orders are integers.
 
     For a known batch the backward direction is exact (by the binomial theorem), up to the 0.5 % of
-    ``per_instance_rdp``, up to 0.4 % above order 32, and with the worst v taken moment by moment. It does
-    not dominate the forward direction here, which is bounded by moments (``PoissonMixture.mixture_second``).
+    ``per_instance_rdp``, and with the worst v taken moment by moment. It does not dominate the forward
+    direction here, which is bounded by moments (``PoissonMixture.mixture_second``).
 
     Adding and removing a record are both covered. A record of the dataset may itself be in an auxiliary
     batch: then it is in theta_B, and the pair is M(theta_B - v), M(theta_B) instead of M(theta_B),
@@ -105,8 +105,7 @@ def subsampled_rdp(
     Guarantee: with probability at least 1 - ``failure_probability`` over the batches, all numbers
     are upper bounds, for one release whose theta is the sum over a Poisson sample of contributions
     that depend only on the record and on earlier releases. Never above those of the Poisson-sampled
-    Gaussian with the same sigma. With ``sampling_rate`` 1 every batch is the dataset: one will do,
-    nothing is estimated, and ``worst`` is that of ``per_instance_rdp``.
+    Gaussian with the same sigma. Where every record is in every batch, ``per_instance_rdp`` is exact.
 
     >>> from ringfence.mechanisms.truncated import TruncatedGaussian
     >>> batches = torch.randn(50, 40, generator=torch.Generator().manual_seed(0)).double()
@@ -116,9 +115,9 @@ def subsampled_rdp(
     >>> (rdp.worst / gaussian).round(decimals=2).tolist()
     [0.71, 0.73]
     """
-    thetas = _Batches(batches)
+    thetas = _checked_batches(batches)
     orders = checked_integer_orders(orders)
-    release = SampledDivergence(mechanism, thetas.first, sensitivity, sampling_rate, orders)
+    release = SampledDivergence(mechanism, thetas[0], sensitivity, sampling_rate, orders)
     return release.average(thetas, failure_probability)
 
 
@@ -174,20 +173,23 @@ class SampledDivergence:
         self.mechanism, self.orders = checks.instance("mechanism", mechanism, Mechanism), orders
         self.sensitivity = Sensitivity.of(sensitivity)
         self.sampling_rate = checks.rate("sampling_rate", sampling_rate)
-        self._tables = DivergenceTables(knots(orders)) if tables is None else tables
-        self._mixture = PoissonMixture(self.sampling_rate, orders)
-        gaussian, self._bounded = ceilings(mechanism, theta, self.sensitivity)
+        self._tables = DivergenceTables(moments(orders), _FEW) if tables is None else tables
+        gaussian, bounded = ceilings(mechanism, theta, self.sensitivity)
         self.mu = math.sqrt(2 * gaussian)  # shift / sigma of the Gaussian that dominates a whole release
         self.shape = theta.shape
-        self._k = torch.arange(2, highest_moment(orders) + 1, dtype=torch.float64)
-        most = self._k * (self._k - 1)
-        self._largest_moments = self._bounded * most
-        self.gaussian = self._mixture.mixture_first(gaussian * most)
-        # about the third moment it is only known that it is at least 1
-        nothing, largest = torch.zeros((), dtype=torch.float64), self._largest_moments
-        forward = self._mixture.mixture_second(largest, nothing, largest)
-        both = torch.stack((forward, self._mixture.mixture_first(largest)))
-        self.ceilings = torch.minimum(both, self.gaussian)
+        if sampling_rate == 1:
+            exact = (log_expm1(cost * orders * (orders - 1)) for cost in (gaussian, bounded))
+            self.gaussian, self.ceilings = next(exact), next(exact).expand(2, -1)
+        else:
+            self._mixture = PoissonMixture(self.sampling_rate, orders)
+            most = self._tables.orders * (self._tables.orders - 1)
+            self._largest_moments = bounded * most
+            self.gaussian = self._mixture.mixture_first(gaussian * most)
+            # about the third moment it is only known that it is at least 1
+            nothing, largest = torch.zeros((), dtype=torch.float64), self._largest_moments
+            forward = self._mixture.mixture_second(largest, nothing, largest)
+            both = torch.stack((forward, self._mixture.mixture_first(largest)))
+            self.ceilings = torch.minimum(both, self.gaussian)
         if cut:  # then a record takes another's place
             twice = (self.sensitivity.times(2), sampling_rate, orders, self._tables)
             whole = SampledDivergence(mechanism, theta, *twice)
@@ -196,46 +198,37 @@ class SampledDivergence:
                 usual = getattr(self, name) + math.log1p(-cut) if cut < 1 else torch.tensor(-math.inf)
                 setattr(self, name, torch.logaddexp(usual, getattr(whole, name) + math.log(cut)))
 
-    def log_excess(self, theta: Tensor, exact: bool) -> Tensor:
+    def log_excess(self, theta: Tensor) -> Tensor:
         """The cost for one known batch: (added or removed, forward or backward, orders).
 
         For a record that is added P = M(theta) and Q = M(theta + v), and the moments of Q/P are the
         backward sums of ``per_instance_rdp``. A record that is removed is in theta: P = M(theta - v) and
         Q = M(theta), and the moments are the forward sums.
         """
-        known, size = self._tables.orders, self.sensitivity
-        sums = self._tables.sums(self.mechanism, theta, size, exact=exact, few=0)
-        rows = torch.minimum(sums, self._bounded * known) * (known - 1)
-        reverse = torch.minimum(chords(known, rows, self._k), self._largest_moments)
-        moments = reverse.flip(0)
-        third = 2 * self._third_below(theta).flip(0) if self.sampling_rate < 1 else moments[:, 1]
-        forward = self._mixture.mixture_second(moments, third, reverse)
-        both = torch.stack((forward, self._mixture.mixture_first(moments)), dim=1)
+        sums = self._tables.sums(self.mechanism, theta, self.sensitivity) * (self._tables.orders - 1)
+        reverse = torch.minimum(sums, self._largest_moments)
+        own, third = reverse.flip(0), 2 * self._third_below(theta).flip(0)
+        forward = self._mixture.mixture_second(own, third, reverse)
+        both = torch.stack((forward, self._mixture.mixture_first(own)), dim=1)
         return torch.minimum(both, self.ceilings)
 
-    def average(self, batches: "_Batches", failure_probability: float) -> SubsampledRdp:
+    def average(self, batches: Sequence[Tensor], failure_probability: float) -> SubsampledRdp:
         """``subsampled_rdp`` of this release."""
         failure_probability = checks.probability("failure_probability", failure_probability)
+        if self.sampling_rate == 1:
+            raise ValueError(
+                "sampling_rate must be below 1 where batches are given, got 1: every batch is the dataset, "
+                "use PerInstanceAccountant or per_instance_rdp"
+            )
         values: list[Tensor] = []
         for theta in batches:
-            added, removed = self.log_excess(theta, batches.are_few)
+            added, removed = self.log_excess(theta)
             values.append(torch.stack((added, removed, torch.maximum(added, removed))))
-        whole = self.sampling_rate == 1
-        if len(values) < (1 if whole else 2):
-            raise ValueError(
-                "batches must hold at least 2 independent auxiliary batches, drawn for the purpose and never "
-                f"released, got {len(values)}: the released batch does not stand for the dataset"
-            )
-        if whole:
-            averages, failure_probability = torch.stack(values).amax(dim=0), 0.0
-        else:
-            share = failure_probability / values[0][0].numel()  # two directions, every order
-            averages = torch.stack(
-                [
-                    upper_confidence_bound(kind, self.ceilings, share * part)
-                    for kind, part in zip(torch.stack(values, dim=1), _SHARES, strict=True)
-                ]
-            )
+        share = failure_probability / values[0][0].numel()  # two directions, every order
+        averages = [
+            upper_confidence_bound(kind, self.ceilings, share * part)
+            for kind, part in zip(torch.stack(values, dim=1), _SHARES, strict=True)
+        ]
         forward, backward = self.divergence(self.either_record(*averages))
         return SubsampledRdp(self.orders, forward, backward, failure_probability)
 
@@ -255,8 +248,6 @@ class SampledDivergence:
         >>> release.either_record(*averages).exp()  # 0.4 / (1 - q)
         tensor([0.5000], dtype=torch.float64)
         """
-        if self.sampling_rate == 1:
-            return worse
         lacking = added - math.log1p(-self.sampling_rate)
         holding = torch.maximum(added, removed - math.log(self.sampling_rate))
         return torch.minimum(worse, torch.minimum(lacking, holding))
@@ -283,29 +274,23 @@ class SampledDivergence:
         return torch.stack([torch.minimum(*values).sum().cpu() for values in both]) * (1 - ROUNDING)
 
 
-class _Batches:
-    """Thetas of auxiliary batches, checked as they are read: finite, and all of one shape."""
-
-    def __init__(self, batches: object) -> None:
-        single = getattr(batches, "ndim", 1) == 0
-        if single or isinstance(batches, str | bytes | dict) or not isinstance(batches, Iterable):
-            raise TypeError(
-                f"batches must be a tensor or an iterable of thetas, one a batch, got {batches!r}"
-            )
-        read = isinstance(batches, Tensor) or not hasattr(batches, "__array__")
-        rows = iter(batches if read else np.asarray(batches))
-        first = next(rows, None)
-        self._rows = chain([] if first is None else [first], rows)
-        self.first = torch.zeros(()) if first is None else checks.finite("batches", first)
-        self.are_few = isinstance(batches, Sized) and len(batches) * self.first.numel() <= _FEW
-
-    def __iter__(self) -> Iterator[Tensor]:
-        for row in self._rows:
-            theta = checks.finite("batches", row)
-            if theta.shape != self.first.shape:
-                shapes = f"{list(self.first.shape)} and {list(theta.shape)}"
-                raise ValueError(f"batches must all have one shape, got {shapes}")
-            yield theta
+def _checked_batches(batches: object) -> list[Tensor]:
+    """The thetas of auxiliary batches: at least two, finite, and all of one shape."""
+    single = getattr(batches, "ndim", 1) == 0
+    if single or isinstance(batches, str | bytes | dict) or not isinstance(batches, Iterable):
+        raise TypeError(f"batches must be a tensor or an iterable of thetas, one a batch, got {batches!r}")
+    read = isinstance(batches, Tensor) or not hasattr(batches, "__array__")
+    thetas = [checks.finite("batches", row) for row in (batches if read else np.asarray(batches))]
+    if len(thetas) < 2:
+        raise ValueError(
+            "batches must hold at least 2 independent auxiliary batches, drawn for the purpose and never "
+            f"released, got {len(thetas)}: the released batch does not stand for the dataset"
+        )
+    for theta in thetas:
+        if theta.shape != thetas[0].shape:
+            shapes = f"{list(thetas[0].shape)} and {list(theta.shape)}"
+            raise ValueError(f"batches must all have one shape, got {shapes}")
+    return thetas
 
 
 class SampledAccountant(Accountant):
@@ -315,8 +300,7 @@ class SampledAccountant(Accountant):
     Poisson samples that are drawn for the purpose at the same model parameters as the release, and never
     the released batch itself (``subsampled_rdp``). A record must enter theta with a contribution that
     depends only on the record and on earlier releases, within ``sensitivity``: a number for the largest move
-    of each coordinate, or a ``Sensitivity``. Mechanism, sensitivity and sampling rate may differ from step
-    to step.
+    of each coordinate, or a ``Sensitivity``.
 
     Guarantee: for each order there is one running sum per direction. Each is an upper bound except with
     probability ``spent``, to which every step adds ``failure_probability``, and is never above the sum of
@@ -359,20 +343,12 @@ class SampledAccountant(Accountant):
         self.failure_probability = checks.probability("failure_probability", failure_probability)
         self.cut = checks.number("cut", cut, checks.share)
         super().__init__(checked_integer_orders(orders))
-        self.settings: dict[tuple[float, Rate], int] = {}  # (shift / sigma, sampling rate): releases
-        self._tables = DivergenceTables(knots(self._orders))
+        self.settings: Releases = ()
+        self._tables = DivergenceTables(moments(self._orders), _FEW)
         self._own: SampledDivergence | None = None  # the last release with the account's own settings
 
-    def step(
-        self,
-        batches: Tensor | Iterable[Real],
-        *,
-        mechanism: Mechanism | None = None,
-        sensitivity: Real | Sensitivity | None = None,
-        sampling_rate: float | None = None,
-        count: int = 1,
-    ) -> None:
-        """Adds ``count`` releases, with the account's own settings unless others are given.
+    def step(self, batches: Tensor | Iterable[Real], *, count: int = 1) -> None:
+        """Adds ``count`` releases, with the account's own settings.
 
         They are ``count`` samples of the same dataset at the same model parameters: the average over batches
         is the same number, which is estimated once.
@@ -380,8 +356,8 @@ class SampledAccountant(Accountant):
         count = checks.count("count", count, at_least=1)
         if self.cut:
             raise ValueError("batches must not be given where samples are cut: use step_worst_case")
-        thetas = _Batches(batches)
-        release = self._release(thetas.first, mechanism, sensitivity, sampling_rate)
+        thetas = _checked_batches(batches)
+        release = self._release(thetas[0])
         rdp = release.average(thetas, self.failure_probability)
         self._add(release, rdp.forward, rdp.backward, count)
         self.spent += rdp.failure_probability
@@ -418,9 +394,9 @@ class SampledAccountant(Accountant):
     def _release(
         self,
         theta: Tensor,
-        mechanism: Mechanism | None,
-        sensitivity: Real | Sensitivity | None,
-        sampling_rate: float | None,
+        mechanism: Mechanism | None = None,
+        sensitivity: Real | Sensitivity | None = None,
+        sampling_rate: float | None = None,
     ) -> SampledDivergence:
         own = mechanism is None and sensitivity is None and sampling_rate is None
         if own and self._own is not None and self._own.shape == theta.shape:
@@ -444,14 +420,14 @@ class SampledAccountant(Accountant):
         ceiling = release.divergence(release.ceilings.amax(dim=0))
         self.data_independent = self.data_independent + count * ceiling
         rate = release.sampling_rate
-        setting = (release.mu, (rate, self.cut) if self.cut else rate)
-        self.settings[setting] = self.settings.get(setting, 0) + count
+        setting = (release.mu, (rate, self.cut) if self.cut else rate, count)
+        self.settings = merged((*self.settings, setting))
         self.steps += count
 
     def privacy_loss(self) -> PrivacyLoss:
         """The steps so far as one value, which adds up with that of other accounts."""
         return PrivacyLoss(
-            releases=tuple((mu, rate, count) for (mu, rate), count in self.settings.items()),
+            releases=self.settings,
             zcdp=math.inf,
             orders=tuple(self._orders.tolist()),
             ceiling=tuple(self.data_independent.tolist()),
@@ -477,9 +453,9 @@ class SampledAccountant(Accountant):
             share = checks.rate("settings", rate if pair is None else pair[0])
             size = checks.number("settings", mu, checks.not_negative)
             cut = None if pair is None else checks.number("settings", pair[1], checks.share)
-            setting: tuple[float, Rate] = (size, share if cut is None else (share, cut))
-            account.settings[setting] = checks.count("settings", count, at_least=1)
-        if sum(account.settings.values()) != account.steps:
+            count = checks.count("settings", count, at_least=1)
+            account.settings += ((size, share if cut is None else (share, cut), count),)
+        if sum(count for *_, count in account.settings) != account.steps:
             raise ValueError(f"settings must count {account.steps} steps, got {state['settings']!r}")
         return account
 

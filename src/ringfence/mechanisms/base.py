@@ -19,7 +19,7 @@ from ringfence import checks
 from ringfence.checks import Real
 from ringfence.mechanisms import pieces
 from ringfence.mechanisms.secure import Distribution, PublicPoints, SecureRelease
-from ringfence.noise import Draws, GeneratorDraws
+from ringfence.noise import Draws
 from ringfence.numerics.blocks import blockwise
 
 Kernel = Callable[..., Tensor]
@@ -57,20 +57,6 @@ class LossMoments:
     extent: Tensor  # sup L - inf L over the support; may be infinite
 
 
-@dataclass(frozen=True)
-class Look:
-    """The look of a law in charts: colour, marker on its lines ("" for none), marker of its single points.
-
-    >>> from ringfence import Gaussian
-    >>> Gaussian.look
-    Look(color='#000000', marker='', point='x')
-    """
-
-    color: str
-    marker: str
-    point: str
-
-
 class Mechanism(ABC):
     """A noise law M(theta), applied to each coordinate independently.
 
@@ -89,7 +75,6 @@ class Mechanism(ABC):
 
     name: ClassVar[str]  # one word, for the command line, sweeps and saved accounts
     label: ClassVar[str]  # one word, for tables and charts; the name unless the law says otherwise
-    look: ClassVar[Look | None] = None  # without one, a chart gives the law a look that is free
 
     # Whether the laws of all theta form an exponential family (log p/q is linear in the output).
     # Then every divergence is an average of the information over a window around theta, which
@@ -106,9 +91,6 @@ class Mechanism(ABC):
 
     # Whether no divergence depends on theta, so that what holds for every theta is what a release costs.
     same_everywhere: ClassVar[bool] = False
-
-    # For every setting (a constructor argument that is no tensor), the values that the audit attacks.
-    attacked_settings: ClassVar[dict[str, tuple[int, ...]]] = {}
 
     sigma: Tensor  # checked, whatever the law
 
@@ -132,14 +114,17 @@ class Mechanism(ABC):
     def support(self) -> Support:
         """The support: the interval and the atoms."""
 
-    @abstractmethod
     def parameters(self) -> dict[str, Tensor]:
-        """The parameters by name, as the constructor checked them: sigma first, then lower and upper, the
-        ends of the interval where the law has one."""
+        """The tensors that the constructor keeps, in its order: sigma first, then lower and upper, the ends
+        of the interval where the law has one."""
+        return {name: value for name, value in self._kept() if isinstance(value, Tensor)}
 
     def settings(self) -> dict[str, int]:
-        """Those arguments of the constructor that are not tensors, by name."""
-        return {}
+        """What else the constructor keeps: those of its arguments that are not tensors, by name."""
+        return {name: value for name, value in self._kept() if not isinstance(value, Tensor)}
+
+    def _kept(self) -> list[tuple[str, Any]]:
+        return [(name, value) for name, value in vars(self).items() if not name.startswith("_")]
 
     def turning_points(self) -> tuple[Tensor, ...]:
         """The places near which the divergence varies with theta: the parameters other than sigma.
@@ -177,10 +162,6 @@ class Mechanism(ABC):
         has no secure release: where its cells end cannot be guessed from the atoms.
         """
         return None
-
-    def values_per_coordinate(self) -> int:
-        """The number of values that a kernel holds for each coordinate."""
-        return 1
 
     def outcomes(self, shift: Tensor) -> int:
         """The most outcomes that ``_masses`` tells apart for these shifts."""
@@ -232,11 +213,7 @@ class Mechanism(ABC):
         ``ringfence.noise`` has a key of 256 bits; ``release`` is for an adversary.
         """
         theta = checks.finite("theta", theta)
-        if not isinstance(generator, torch.Generator | Draws):
-            raise TypeError(f"generator must be a torch.Generator, got {generator!r}")
-        draws = GeneratorDraws([generator]) if isinstance(generator, torch.Generator) else generator
-        if draws.device.type != theta.device.type:
-            raise ValueError(f"generator is on {draws.device}, theta on {theta.device}")
+        draws = Draws.of(generator, "theta", theta)
         return without_nan(self, "sample", Sampler(self, theta.dtype, theta.device).draw(theta, draws))
 
     def release(
@@ -475,9 +452,9 @@ class Mechanism(ABC):
     ) -> Tensor:
         """The kernel at these arguments, block by block; ``name`` is the public method that asks for it."""
         checks.broadcast(list(arguments), list(arguments.values()))
-        held = self.outcomes(arguments["shift"]) if self.whole and "shift" in arguments else 0
-        values = max(held, self.values_per_coordinate()) * (rows or 1)
-        result = blockwise(kernel, *arguments.values(), values_per_coordinate=values, rows=rows)
+        shift = arguments.get("shift", torch.zeros(()))
+        held = (self.outcomes(shift) if self.atoms_alone else 1) * (rows or 1)
+        result = blockwise(kernel, *arguments.values(), values_per_coordinate=held, rows=rows)
         return without_nan(self, name, result)
 
 

@@ -14,8 +14,8 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.checks import Real
 from ringfence.mechanisms import pieces
-from ringfence.mechanisms.base import Look, without_nan
-from ringfence.noise import CipherDraws, Draws, GeneratorDraws, Noise
+from ringfence.mechanisms.base import without_nan
+from ringfence.noise import CipherDraws, Draws, Noise
 from ringfence.numerics.blocks import at_once
 from ringfence.numerics.largest_normal import FARTHEST
 
@@ -40,7 +40,6 @@ class Decision(ABC):
 
     name: ClassVar[str]  # one word, for files and the command line
     label: ClassVar[str]  # for tables and charts
-    look: ClassVar[Look]
     noise: ClassVar[str] = "Gaussian"  # of every count
     # alpha times the move, in sigma: up to here it does not matter that candidates far behind are clamped
     steepest: ClassVar[float] = 0.1 * FARTHEST
@@ -160,12 +159,8 @@ class Decision(ABC):
         >>> rf.NoisyWinner(1.0).sample([[90, 1], [1, 90]], generator=generator).tolist()
         [0, 1]
         """
-        if not isinstance(generator, torch.Generator | Draws):
-            raise TypeError(f"generator must be a torch.Generator, got {generator!r}")
-        draws = GeneratorDraws([generator]) if isinstance(generator, torch.Generator) else generator
         values = self._checked(counts)
-        if draws.device.type != values.device.type:
-            raise ValueError(f"generator is on {draws.device}, counts on {values.device}")
+        draws = Draws.of(generator, "counts", values)
         rows = values.reshape(-1, values.shape[-1])
         blocks = rows.split(at_once(_DRAWN, each=rows.shape[1]))
         return torch.cat([self._sample(draws, block) for block in blocks]).view(values.shape[:-1])

@@ -10,7 +10,7 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.checks import Real
 from ringfence.mechanisms import pieces
-from ringfence.mechanisms.base import Look, Mechanism, Support
+from ringfence.mechanisms.base import Mechanism, Support
 from ringfence.mechanisms.secure import Normal
 from ringfence.noise import Draws
 from ringfence.numerics.normal import LOG_SQRT_TWO_PI
@@ -28,7 +28,6 @@ class Gaussian(Mechanism):
     """
 
     name, label = "gaussian", "Gaussian"
-    look = Look("#000000", "", "x")
     exponential_family = same_everywhere = True
 
     def __init__(self, sigma: Real) -> None:
@@ -38,9 +37,6 @@ class Gaussian(Mechanism):
     def support(self) -> Support:
         infinity = torch.full_like(self.sigma, torch.inf)
         return Support(interval=(-infinity, infinity))
-
-    def parameters(self) -> dict[str, Tensor]:
-        return {"sigma": self.sigma}
 
     def distribution(self, theta: Tensor, sigma: Tensor) -> Normal:
         return Normal(theta, sigma)

@@ -9,8 +9,8 @@ from torch.nn.functional import logsigmoid
 
 from ringfence import checks
 from ringfence.checks import Bound, Real
-from ringfence.mechanisms.base import Look, Mechanism, Support
-from ringfence.mechanisms.secure import WholeNumbers, entries
+from ringfence.mechanisms.base import Mechanism, Support
+from ringfence.mechanisms.secure import Steps, entries
 from ringfence.noise import Draws
 from ringfence.numerics import exact_normal
 
@@ -40,7 +40,6 @@ class Laplace(Mechanism):
     """
 
     name, label = "laplace", "Laplace"
-    look = Look("#E69F00", "v", "v")
     atoms_alone = True
     whole = True
 
@@ -74,9 +73,6 @@ class Laplace(Mechanism):
         points = (torch.full_like(self.lower, number) for number in numbers)
         return Support(None, tuple(torch.minimum(point.maximum(self.lower), self.upper) for point in points))
 
-    def parameters(self) -> dict[str, Tensor]:
-        return {"sigma": self.sigma, "lower": self.lower, "upper": self.upper}
-
     def information_bound(self) -> Tensor:
         return self.scale.double() ** -2
 
@@ -97,8 +93,8 @@ class Laplace(Mechanism):
     def distribution(self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> "DiscreteLaplace":
         return DiscreteLaplace(theta, sigma * _SCALE)
 
-    def public_points(self, sigma: Tensor, lower: Tensor, upper: Tensor) -> WholeNumbers:
-        return WholeNumbers(lower, upper)
+    def public_points(self, sigma: Tensor, lower: Tensor, upper: Tensor) -> Steps:
+        return Steps(lower, upper, torch.ones_like(lower))
 
     def _sample(self, draws: Draws, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
         shape = torch.broadcast_shapes(theta.shape, sigma.shape, lower.shape, upper.shape)

@@ -120,52 +120,35 @@ def log_mass_ratio(stretch: TruncatedNormal, shift: Tensor) -> Tensor:
 def loss_moments(log_p: Tensor, rho: Tensor, density: tuple[TruncatedNormal, Tensor] | None = None) -> Tensor:
     """Rows: variance, third and fourth central moment of L = log p/q under P, and sup L - inf L.
 
-    The pieces are atoms, and perhaps a density between two of them, given by its stretch and the shift. Atoms
-    whose mass underflows are left out.
+    The pieces are atoms, and perhaps a density between two of them, given by its stretch and the shift: there
+    L = shift^2 / 2 - shift x is linear in the output x. Atoms whose mass underflows are left out.
     """
     mass = torch.exp(log_p)
     loss = torch.where(mass > 0, rho, 0.0)  # 0 is within the range of L
-    mean = (mass * loss).sum(dim=0)
-    between = None if density is None else _LossOnStretch(*density)
-    if between is not None:
-        mean = mean + between.mass * between.mean
+    mean, ends = (mass * loss).sum(dim=0), [*loss]
+    if density is not None:
+        stretch, shift = density
+        inner_mass = torch.exp(stretch.log_mass())
+        ends += [shift * (0.5 * shift - end) for end in stretch.ends]
+        inner_mean = torch.where(inner_mass > 0, shift * (0.5 * shift - stretch.mean()), 0.0)
+        mean = mean + inner_mass * inner_mean
     moments = [(mass * (loss - mean) ** k).sum(dim=0) for k in (2, 3, 4)]
-    highest, lowest = loss.amax(dim=0), loss.amin(dim=0)
-    if between is not None:
-        inner = between.moments_about(mean)
-        moments = [own + between.mass * more for own, more in zip(moments, inner, strict=True)]
-        highest, lowest = torch.maximum(highest, between.highest), torch.minimum(lowest, between.lowest)
-    return torch.stack((*moments, (highest - lowest).expand_as(moments[0])))
-
-
-class _LossOnStretch:
-    """The privacy loss where both laws have a density: L = shift^2 / 2 - shift x, linear in the output x."""
-
-    def __init__(self, stretch: TruncatedNormal, shift: Tensor) -> None:
-        self.stretch, self.shift = stretch, shift
-        self.mass = torch.exp(stretch.log_mass())
-        self.mean = torch.where(self.mass > 0, self._loss(stretch.mean()), 0.0)
-        ends = torch.stack(torch.broadcast_tensors(*(self._loss(x) for x in stretch.ends)))
-        self.highest, self.lowest = ends.amax(dim=0), ends.amin(dim=0)
-
-    def _loss(self, x: Tensor) -> Tensor:
-        return self.shift * (0.5 * self.shift - x)
-
-    def moments_about(self, centre: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """E (L - centre)^k on the stretch for k = 2, 3, 4.
-
-        With d = E L - centre and Y = L - E L, expand (d + Y)^k and use E Y = 0. The central moments of L are
-        (-shift)^k times those of x.
-        """
-        second, third, fourth = self.stretch.central_moments()
-        second, third, fourth = self.shift**2 * second, -(self.shift**3) * third, self.shift**4 * fourth
-        away = self.mean - centre
+    if density is not None:
+        # with d = E L - mean on the stretch and Y = L - E L, expand (d + Y)^k and use E Y = 0; the central
+        # moments of L are (-shift)^k times those of x
+        second, third, fourth = stretch.central_moments()
+        second, third, fourth = shift**2 * second, -(shift**3) * third, shift**4 * fourth
+        away = inner_mean - mean
         square = away * away
-        return (
+        inner = (
             square + second,
             away * (square + 3 * second) + third,
             square * (square + 6 * second) + 4 * away * third + fourth,
         )
+        moments = [own + inner_mass * more for own, more in zip(moments, inner, strict=True)]
+    losses = torch.stack(torch.broadcast_tensors(*ends))
+    extent = losses.amax(dim=0) - losses.amin(dim=0)
+    return torch.stack((*moments, extent.expand_as(moments[0])))
 
 
 def sharpened(log_p: Tensor, rho: Tensor) -> Tensor:

@@ -1,14 +1,12 @@
 """The quantised Gaussian mechanism: the noisy value is rounded to one of a few levels."""
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
 from ringfence import checks
 from ringfence.checks import Bound, Real
 from ringfence.mechanisms import pieces
-from ringfence.mechanisms.base import Look, Mechanism, Support
+from ringfence.mechanisms.base import Mechanism, Support
 from ringfence.mechanisms.secure import Levels, Normal
 from ringfence.noise import Draws
 from ringfence.numerics.normal import TruncatedNormal, density, hazard
@@ -31,9 +29,7 @@ class QuantizedGaussian(Mechanism):
     """
 
     name, label = "quantized", "quantised"
-    look = Look("#CC79A7", "D", "D")
     atoms_alone = True
-    attacked_settings: ClassVar = {"levels": (3, 17)}
 
     def __init__(self, sigma: Real, bound: Bound, levels: int) -> None:
         self.sigma = checks.positive("sigma", sigma)
@@ -46,14 +42,8 @@ class QuantizedGaussian(Mechanism):
         points = Levels(self.lower.unsqueeze(-1), self.upper.unsqueeze(-1), self.levels).point(index)
         return Support(interval=None, atoms=points.unbind(-1))
 
-    def parameters(self) -> dict[str, Tensor]:
-        return {"sigma": self.sigma, "lower": self.lower, "upper": self.upper}
-
-    def values_per_coordinate(self) -> int:
+    def outcomes(self, shift: Tensor) -> int:
         return self.levels
-
-    def settings(self) -> dict[str, int]:
-        return {"levels": self.levels}
 
     def distribution(self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> Normal:
         return Normal(theta, sigma)

@@ -11,7 +11,7 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.checks import Bound, Real
 from ringfence.mechanisms import pieces
-from ringfence.mechanisms.base import Look, Mechanism, Support
+from ringfence.mechanisms.base import Mechanism, Support
 from ringfence.mechanisms.gaussian import log_density
 from ringfence.mechanisms.secure import Normal
 from ringfence.noise import Draws
@@ -33,7 +33,6 @@ class RectifiedGaussian(Mechanism):
     """
 
     name = "rectified"
-    look = Look("#0072B2", "o", "o")
 
     def __init__(self, sigma: Real, bound: Bound) -> None:
         self.sigma = checks.positive("sigma", sigma)
@@ -42,9 +41,6 @@ class RectifiedGaussian(Mechanism):
     @property
     def support(self) -> Support:
         return Support(interval=(self.lower, self.upper), atoms=(self.lower, self.upper))
-
-    def parameters(self) -> dict[str, Tensor]:
-        return {"sigma": self.sigma, "lower": self.lower, "upper": self.upper}
 
     def distribution(self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> Normal:
         return Normal(theta, sigma)

@@ -216,13 +216,11 @@ class _Uniform:
         self.numerator = _more_bits(word, draws)
 
     def is_below(self, value: Callable[[int], Any], *, exact: bool) -> bool:
-        """Whether U < ``value(bits)``, to that many bits; if ``exact``, more are drawn while in doubt."""
-        if not exact:
-            return exact_normal.is_below(self.numerator, self.bits, value(self.bits))
-        while (known := exact_normal.is_surely_below(self.numerator, self.bits, value(self.bits))) is None:
+        """Whether U < ``value(bits)``: if ``exact`` bits are drawn while in doubt, which else says no."""
+        while (known := exact_normal.is_below(self.numerator, self.bits, value(self.bits))) is None and exact:
             self.numerator = (self.numerator << 64) + int(self.draws.words(1)[0]) % 2**64
             self.bits += 64
-        return known
+        return bool(known)
 
 
 def _decided(
@@ -421,9 +419,9 @@ class PublicPoints(ABC):
     """
 
     @property
-    @abstractmethod
     def first(self) -> Tensor:
-        """The number of the lowest point, int64."""
+        """The number of the lowest point, int64: 0 where nothing else is said."""
+        return torch.tensor(0)
 
     @property
     @abstractmethod
@@ -450,12 +448,12 @@ class PublicPoints(ABC):
 
 @dataclass(frozen=True)
 class Steps(PublicPoints):
-    """The multiples of ``step`` inside (lower, upper), and the two ends where they are finite.
+    """The multiples of ``step`` inside (lower, upper), and the two ends where they are finite, which hold the
+    rest.
 
-    >>> numbers = torch.tensor([-2, -1, 0, 1, 2])
     >>> steps = Steps(*(torch.tensor(x, dtype=torch.float64) for x in (-1.1, 0.9, 0.5)))
-    >>> steps.point(numbers).tolist()
-    [-1.1, -0.5, 0.0, 0.5, 0.9]
+    >>> steps.point(torch.arange(int(steps.first), int(steps.last) + 1)).tolist()
+    [-1.1, -1.0, -0.5, 0.0, 0.5, 0.9]
     """
 
     lower: Tensor
@@ -464,58 +462,23 @@ class Steps(PublicPoints):
 
     @property
     def first(self) -> Tensor:
-        return self._number(self.lower)
+        return _number(torch.floor(self.lower / self.step))
 
     @property
     def last(self) -> Tensor:
-        return self._number(self.upper)
+        return _number(torch.ceil(self.upper / self.step))
 
     def nearest(self, value: Tensor) -> Tensor:
-        return self._number(self._inside(value))
+        return _number(torch.round(value / self.step))
 
     def point(self, number: Tensor) -> Tensor:
-        inner = self._inside(number.double() * self.step)
-        inner = torch.where((number == self.first) & torch.isfinite(self.lower), self.lower, inner)
-        return torch.where((number == self.last) & torch.isfinite(self.upper), self.upper, inner)
+        return self._inside(number.double() * self.step)
 
     def cut(self, number: Tensor) -> Tensor:
         return self._inside((number.double() + 0.5) * self.step)
 
     def _inside(self, value: Tensor) -> Tensor:
         return torch.minimum(torch.maximum(value, self.lower), self.upper)
-
-    def _number(self, value: Tensor) -> Tensor:
-        return torch.round(value / self.step).clamp(-_FARTHEST, _FARTHEST).long()
-
-
-@dataclass(frozen=True)
-class WholeNumbers(PublicPoints):
-    """The whole numbers inside (lower, upper), and the two ends where they are finite, which hold the rest.
-
-    >>> points = WholeNumbers(*(torch.tensor(x, dtype=torch.float64) for x in (-1.5, 1.0)))
-    >>> points.point(torch.arange(int(points.first), int(points.last) + 1)).tolist()
-    [-1.5, -1.0, 0.0, 1.0]
-    """
-
-    lower: Tensor
-    upper: Tensor
-
-    @property
-    def first(self) -> Tensor:
-        return self.nearest(self.lower.floor())
-
-    @property
-    def last(self) -> Tensor:
-        return self.nearest(self.upper.ceil())
-
-    def nearest(self, value: Tensor) -> Tensor:
-        return value.clamp(-_FARTHEST, _FARTHEST).long()
-
-    def point(self, number: Tensor) -> Tensor:
-        return torch.minimum(torch.maximum(number.double(), self.lower), self.upper)
-
-    def cut(self, number: Tensor) -> Tensor:
-        return number.double() + 0.5
 
 
 @dataclass(frozen=True)
@@ -530,10 +493,6 @@ class Levels(PublicPoints):
     lower: Tensor
     upper: Tensor
     count: int
-
-    @property
-    def first(self) -> Tensor:
-        return torch.tensor(0)
 
     @property
     def last(self) -> Tensor:
@@ -567,10 +526,6 @@ class Points(PublicPoints):
     cuts: tuple[Tensor, ...]  # one fewer than the points
 
     @property
-    def first(self) -> Tensor:
-        return torch.tensor(0)
-
-    @property
     def last(self) -> Tensor:
         return torch.tensor(len(self.values) - 1)
 
@@ -585,6 +540,10 @@ class Points(PublicPoints):
         for before, cut in reversed(list(enumerate(self.cuts[:-1]))):
             result = torch.where(number <= before, cut, result)
         return result
+
+
+def _number(value: Tensor) -> Tensor:
+    return value.clamp(-_FARTHEST, _FARTHEST).long()
 
 
 def entries(place: int, columns: Iterable[Any]) -> list[Any]:

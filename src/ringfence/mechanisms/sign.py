@@ -6,7 +6,7 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.checks import Real
 from ringfence.mechanisms import pieces
-from ringfence.mechanisms.base import Look, Mechanism, Support
+from ringfence.mechanisms.base import Mechanism, Support
 from ringfence.mechanisms.secure import Normal, Points
 from ringfence.noise import Draws
 from ringfence.numerics.normal import density, log_tail, mills_ratio
@@ -23,7 +23,6 @@ class StochasticSign(Mechanism):
     """
 
     name = "sign"
-    look = Look("#009E73", "^", "^")
     atoms_alone = True
 
     def __init__(self, sigma: Real) -> None:
@@ -33,9 +32,6 @@ class StochasticSign(Mechanism):
     def support(self) -> Support:
         one = torch.ones_like(self.sigma)
         return Support(interval=None, atoms=(-one, one))
-
-    def parameters(self) -> dict[str, Tensor]:
-        return {"sigma": self.sigma}
 
     def turning_points(self) -> tuple[Tensor, ...]:
         return (torch.zeros_like(self.sigma),)

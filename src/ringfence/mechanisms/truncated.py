@@ -13,7 +13,7 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.checks import Bound, Real
 from ringfence.mechanisms import pieces
-from ringfence.mechanisms.base import Look, Mechanism, Support
+from ringfence.mechanisms.base import Mechanism, Support
 from ringfence.mechanisms.secure import Conditioned
 from ringfence.noise import Draws
 from ringfence.numerics.normal import TruncatedNormal
@@ -35,7 +35,6 @@ class TruncatedGaussian(Mechanism):
     """
 
     name = "truncated"
-    look = Look("#D55E00", "s", "s")
     exponential_family = True
 
     def __init__(self, sigma: Real, bound: Bound) -> None:
@@ -45,9 +44,6 @@ class TruncatedGaussian(Mechanism):
     @property
     def support(self) -> Support:
         return Support(interval=(self.lower, self.upper))
-
-    def parameters(self) -> dict[str, Tensor]:
-        return {"sigma": self.sigma, "lower": self.lower, "upper": self.upper}
 
     def distribution(self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> Conditioned:
         return Conditioned(theta, sigma, lower, upper)

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.mechanisms import pieces
-from ringfence.mechanisms.base import Look
 from ringfence.mechanisms.decision import Decision
 from ringfence.mechanisms.secure import Normal, Points, largest, numbers
 from ringfence.noise import CipherDraws, Draws
@@ -34,7 +33,6 @@ class NoisyWinner(Decision):
 
     name = "winner"
     label = "noisy winner"
-    look = Look("#CC79A7", "P", "P")
 
     def __init__(self, sigma: float) -> None:
         self.sigma = checks.number("sigma", sigma, checks.positive)
@@ -103,7 +101,6 @@ class GumbelWinner(Decision):
 
     name = "gumbel-winner"
     label = "Gumbel winner"
-    look = Look("#44AA99", "p", "p")
     noise = "Gumbel"
     steepest = math.inf  # nothing is clamped
 
@@ -184,7 +181,6 @@ class ConfidentWinner(Decision):
 
     name = "confident-winner"
     label = "confident winner"
-    look = Look("#882255", "X", "X")
 
     def __init__(self, sigma: float, threshold: float, threshold_sigma: float) -> None:
         self.sigma = checks.number("sigma", sigma, checks.positive)

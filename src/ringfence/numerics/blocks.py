@@ -103,17 +103,13 @@ def one_thread(numbers: int = 0) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def refuse_tf32(values: Tensor, *, convolutions: bool = False) -> None:
-    """Raises an error where torch may multiply matrices of float32 numbers as TF32, or convolve them so.
+def refuse_tf32(values: Tensor) -> None:
+    """Raises an error where torch may multiply matrices of float32 numbers as TF32.
 
     >>> refuse_tf32(torch.ones(2))
     """
-    if values.is_cuda and values.dtype == torch.float32:
-        settings = {"torch.backends.cuda.matmul.allow_tf32": torch.backends.cuda.matmul.allow_tf32}
-        if convolutions:
-            settings["torch.backends.cudnn.allow_tf32"] = torch.backends.cudnn.allow_tf32
-        for name, allowed in settings.items():
-            if allowed:
-                raise ValueError(
-                    f"{name} must be False in float32: its products have 3 digits, got {allowed}"
-                )
+    if values.is_cuda and values.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32:
+        raise ValueError(
+            "torch.backends.cuda.matmul.allow_tf32 must be False in float32: its products have 3 digits, got "
+            "True"
+        )

@@ -75,22 +75,13 @@ def gumbel_quantile(numerator: int, bits: int, centre: float, scale: float) -> A
     return centre + scale * whole.mpf(-context.log(-context.log(share)))
 
 
-def is_below(numerator: int, bits: int, number: Any) -> bool:
-    """True if numerator / 2^bits is less than ``number``.
-
-    >>> is_below(1, 1, cumulative(0.1, 0.0, 1.0)), is_below(1, 1, cumulative(-0.1, 0.0, 1.0))
-    (True, False)
-    """
-    return bool(_context().ldexp(numerator, -bits) < number)
-
-
-def is_surely_below(numerator: int, bits: int, number: Any) -> bool | None:
+def is_below(numerator: int, bits: int, number: Any) -> bool | None:
     """Whether all of [numerator, numerator + 1] / 2^bits lies below ``number``, or above; None if neither.
 
     ``number`` may be off by 2^-(bits + 32).
 
     >>> half = laplace_cumulative(-0.5, -0.5, 1.0, 2)  # 1 / 2
-    >>> [is_surely_below(numerator, 2, half) for numerator in (0, 1, 2, 3)]
+    >>> [is_below(numerator, 2, half) for numerator in (0, 1, 2, 3)]
     [True, None, None, False]
     """
     place = _context(bits + 64).ldexp(number, bits)  # exact

@@ -73,18 +73,17 @@ class BatchedOperator:
 
     def squares(self, block: Tensor) -> Tensor:
         """|A v|^2 of (count, r, p) blocks of r vectors, (count, r)."""
-        norms = [torch.linalg.vector_norm(self.apply(vectors.clone()), dim=1) for vectors in block.unbind(1)]
-        return _finite(torch.stack(norms, dim=1).square())
+        squares = [self.apply(vectors.clone()).square().sum(dim=1) for vectors in block.unbind(1)]
+        return _finite(torch.stack(squares, dim=1))
 
     def gram(self, block: Tensor) -> tuple[Tensor, Tensor]:
         """The same, and A^T A v, (count, r, p)."""
-        norms, backs = [], []
+        squares, backs = [], []
         for vectors in block.unbind(1):
             image = self.apply(vectors.clone())
-            norms.append(torch.linalg.vector_norm(image, dim=1, keepdim=True).clamp(min=_TINY))
-            # unit vectors cannot leave the range of float32
-            backs.append(self.apply_transpose(image.div_(norms[-1])) * norms[-1])
-        return _finite(torch.cat(norms, dim=1).square()), _finite(torch.stack(backs, dim=1))
+            squares.append(image.square().sum(dim=1))
+            backs.append(self.apply_transpose(image))
+        return _finite(torch.stack(squares, dim=1)), _finite(torch.stack(backs, dim=1))
 
 
 def _finite(products: Tensor) -> Tensor:

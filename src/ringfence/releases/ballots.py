@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from statistics import NormalDist, median
+from statistics import NormalDist
 from typing import Any, Literal, cast
 
 import torch
@@ -28,7 +28,6 @@ from ringfence.accounting.decisions import (
 )
 from ringfence.accounting.guarantee import ADDED_OR_REMOVED
 from ringfence.accounting.privacy_loss import PrivacyLoss
-from ringfence.accounting.voters import voter_epsilons
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.decision import Decision
 from ringfence.mechanisms.sign import StochasticSign
@@ -71,10 +70,9 @@ TAKEN = ("winner", "label", "chance_of_error")  # columns that a release of winn
 WRONG = 0.01  # the chance of a wrong decision that public sentences speak of
 _GAIN, _FOUND = 0.999, 1e-4  # of sigma: less than that is not looked for, and how closely it is found
 _CLOSE, _CLOSE_SIGN = 0.25, 0.15  # of a wrong winner, or sign: where two kinds of noise are compared
-_MOST = 1 << 24  # log ratios of queries, candidates and candidates: with more, voters are left out
 _NUMBERS = 1 << 22  # of random numbers that are held at once
 _COUNTED = 1 << 17  # marks that are counted at once
-_KEPT = 1 << 25  # marks in files that are read into memory, for the account of each voter
+_KEPT = 1 << 25  # marks in files that are read into memory
 _SMALL = 0.001  # chances below need no digits
 _VALUES = 10_000  # different values of a column that are looked at
 UNCLEAR = -2  # the mark of a 0, which is no answer, unless nobody chose the last of the choices
@@ -530,10 +528,10 @@ def decision_account(
     votes: Votes | None = None,
     adaptive: bool = False,
 ) -> ReleaseAccount:
-    """The account of one decision for each query: Rényi, tight, and the epsilon of each voter.
+    """The account of one decision for each query, by Rényi divergences and tight.
 
-    ``details`` has the votes, the chances of a wrong decision and, where there are ballots in ``votes``, one
-    epsilon per voter. The tight profile is of queries that were fixed in advance: not of ``adaptive`` ones.
+    ``details`` has the votes, the chances of a wrong decision and, where ``votes`` names them, the people.
+    The tight profile is of queries that were fixed in advance: not of ``adaptive`` ones.
 
     >>> import ringfence as rf
     >>> surplus = torch.tensor([40.0, -3.0], dtype=torch.float64)
@@ -576,23 +574,10 @@ def measure_decisions(
     cost = replace(decided, forward=tuple(rdp.forward.tolist()), backward=tuple(rdp.backward.tolist()))
     chances = chances_of_error(law, values).tolist()
     details: dict[str, Any] = {"votes": values.tolist(), "chances_of_error": chances}
-    sentences: list[str] = []
-    if votes is not None and votes.marks is not None:
-        if values.numel() * len(votes.choices) <= _MOST:
-            everybody = cost.guarantee(delta).with_proofs(*proofs).per_instance.epsilon
-            own = voter_epsilons(
-                law, _entries(law, votes.marks), delta=exact, candidates=len(votes.choices)
-            ).clamp(max=everybody)
-            details["voter_epsilons"] = own.tolist()
-            low, middle, high = map(rounded_up, (float(own.min()), median(own.tolist()), float(own.max())))
-            sentences.append(
-                f"The cost of a voter's own ballot to that voter: an epsilon between {low} and {high}, "
-                f"with a median of {middle}, where {rounded_up(decided.epsilon(delta))} holds for everybody."
-            )
-        if votes.people is not None:
-            details["voters"] = votes.people
-    sentences.append(expected_wrong(chances, None if votes is None else votes.queries))
-    return Measured(cost, proofs, details, tuple(sentences))
+    if votes is not None and votes.people is not None:
+        details["voters"] = votes.people
+    sentence = expected_wrong(chances, None if votes is None else votes.queries)
+    return Measured(cost, proofs, details, (sentence,))
 
 
 def expected_wrong(chances: Sequence[float], queries: Sequence[Any] | None) -> str:
@@ -610,11 +595,6 @@ def expected_wrong(chances: Sequence[float], queries: Sequence[Any] | None) -> s
         f"The chance of a wrong decision is largest at {queries[worst] if queries else worst + 1}, "
         f"{largest}; {total} of {len(chances)} decisions are expected to be wrong."
     )
-
-
-def _entries(law: DecisionLaw, marks: Tensor) -> Tensor:
-    """The marks as ``voter_epsilons`` takes them: numbers of choices, or for a law of surpluses 1, 0, -1."""
-    return (marks == 0).short() - (marks == 1).short() if isinstance(law, Mechanism) else marks.clamp(min=-1)
 
 
 def chances_of_error(law: DecisionLaw, votes: Tensor) -> Tensor:

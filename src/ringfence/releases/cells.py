@@ -88,7 +88,7 @@ class Cells:
     @property
     def count(self) -> int:
         """The number of cells."""
-        return math.prod(len(axis.values) for axis in self.axes)
+        return math.prod(len(axis.listed) for axis in self.axes)
 
     @functools.cached_property
     def columns(self) -> dict[str, list[Any]]:
@@ -113,7 +113,7 @@ class Cells:
                 number = axis.found.get(key)
                 if number is None:
                     raise ValueError(self._outside(rows, axis, key))
-                cell, left_out = cell * len(axis.values) + number, left_out or number == _LEFT_OUT
+                cell, left_out = cell * len(axis.listed) + number, left_out or number == _LEFT_OUT
             places.append(_LEFT_OUT if left_out else cell)
         return places
 

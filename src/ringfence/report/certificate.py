@@ -16,7 +16,6 @@ from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.subsampling import accountant_from_state_dict
 from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, OWNER_ALONE, replacing
 from ringfence.files.checkpoint import refuse_changed
-from ringfence.files.journal import Journal
 from ringfence.files.shared_table import first_bytes
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import rounded_up
@@ -226,19 +225,15 @@ def read_source(path: str | Path) -> Source:
         return _of_account(path)
     if start == b"SQLite":
         return _of_ledger(path)
-    try:
-        header, _ = Journal.read(path)
-    except ValueError:
-        return _of_run(path)
-    if header.get("kind") != "Ledger":
+    if path.suffix == ".journal":
         raise ValueError(f"{path} is the journal of a run: give the run itself, RUN.ckpt")
-    return _of_ledger(path)
+    return _of_run(path)
 
 
 def _of_run(path: Path) -> Source:
     file = RunFile(path)
     state = file.read()
-    account = file.released(state)
+    account = accountant_from_state_dict(file.spent(state)["account"])
     settings = state["settings"]
     numbers = sum(math.prod(shape) for shape in settings["parameters"].values())
     cost = account.privacy_loss() + PrivacyLoss(numbers=account.steps * numbers if settings["secure"] else 0)

@@ -2,12 +2,27 @@
 
 import re
 from dataclasses import dataclass
+from itertools import chain, cycle
+from typing import NamedTuple
 
-from ringfence.mechanisms.base import Look, Mechanism
+from ringfence.mechanisms.base import Mechanism
 
-# Laws bring their own looks: Okabe and Ito's colours, which colour-blind readers can tell apart, and markers
-# that serve in black and white. "any" stands for no law in particular.
+
+class Look(NamedTuple):
+    """The look of a line: its colour, its marker ("" for none), and the marker of single points."""
+
+    color: str
+    marker: str
+    point: str
+
+
+# The laws of the package in alphabetical order get Okabe and Ito's colours, which colour-blind readers can
+# tell apart, and markers that serve in black and white. "any" stands for no law in particular.
 _ANY = {"any": Look("#555555", "", "D")}
+_LAWS = [
+    *(Look("#000000", "", "x"), Look("#E69F00", "v", "v"), Look("#CC79A7", "D", "D")),
+    *(Look("#0072B2", "o", "o"), Look("#009E73", "^", "^"), Look("#D55E00", "s", "s")),
+]
 _COLOURS = ("#B07900", "#2F7FB5", "#6A3D9A", "#555555", "#8C510A", "#2A8C7E", "#AA4499", "#7A7A1F")
 _OTHERS = [Look(colour, marker, marker) for colour, marker in zip(_COLOURS, "vPX<>os^", strict=True)]
 
@@ -93,19 +108,19 @@ class Chart:
 
 
 def looks(chart: Chart) -> dict[str, Look]:
-    """The look of every name in the chart: a law's own, by its label; any other name gets the next free look.
+    """The look of every name in the chart: of a law, by its label; any other name gets the next free look.
 
     >>> looks(Chart("", "", "", (Panel("", "x", "y", (Line("sign", (), ()),)),)))["sign"].marker
     '^'
     """
-    laws = {law.label: law.look for law in Mechanism.known().values()}
+    laws = [law.label for law in Mechanism.known().values()]
+    known = ["any", *laws]
     lines = [line for panel in chart.panels for line in panel.lines]
     for line in lines:
-        if line.mechanism is not None and line.mechanism not in _ANY | laws:
-            known = ", ".join(_ANY | laws)
+        if line.mechanism is not None and line.mechanism not in known:
             raise ValueError(
-                f"mechanism of line {line.name!r} must be one of {known}, got {line.mechanism!r}"
+                f"mechanism of line {line.name!r} must be one of {', '.join(known)}, got {line.mechanism!r}"
             )
-    own = _ANY | {label: look for label, look in laws.items() if look is not None}
-    others = [name for name in dict.fromkeys(line.looks_like for line in lines) if name not in own]
-    return own | {name: _OTHERS[index % len(_OTHERS)] for index, name in enumerate(others)}
+    others = [name for name in dict.fromkeys(line.looks_like for line in lines) if name not in known]
+    free = chain(_LAWS, cycle(_OTHERS))
+    return _ANY | dict(zip([*laws, *others], free, strict=False))

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from xml.etree import ElementTree
 
 from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, replacing
-from ringfence.mechanisms.base import Look
-from ringfence.report.chart import Chart, Line, Panel, looks
+from ringfence.report.chart import Chart, Line, Look, Panel, looks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -3,7 +3,6 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -22,37 +21,24 @@ _NO_LENGTH = 2.0**-500
 
 
 class Clip(ABC):
-    """A rule that bounds an example's gradient, and depends on that example alone.
+    """A rule that bounds an example's gradient, and depends on that example alone: a ``Clamp`` or a ``Norm``.
 
     The mechanism is applied to the **sum** of clipped gradients, which one example moves by at most
     ``sensitivity``: a number for the largest move of each coordinate, or a ``Sensitivity``. Whatever divides
     the sum afterwards must be public.
 
     >>> import ringfence as rf
-    >>> [(type(clip).__name__, clip.sensitivity) for clip in (rf.Clamp(0.5), rf.Scale(0.5))]
-    [('Clamp', 0.5), ('Scale', 0.5)]
+    >>> rf.Clamp(0.5).sensitivity, rf.Norm(0.5).sensitivity
+    (0.5, Sensitivity(norm=0.5))
     """
 
     sensitivity: float | Sensitivity
     largest: float  # the largest float32 number that a coordinate may be
-    # what must be known of a gradient to clip a coordinate: that coordinate, the length, or all of it
-    looks_at: Literal["coordinate", "length", "all"] = "all"
+    limit: float | None  # where coordinates are clamped, after the gradient was made shorter, if they are
 
-    @property
-    def limit(self) -> float | None:
-        """Where coordinates are clamped, after the gradient was made shorter; None where they are not."""
-        return self.largest
-
-    def factors(self, lengths: Tensor, dtype: torch.dtype) -> Tensor | None:
-        """What gradients of these lengths, of numbers of this dtype, are multiplied by; None for 1."""
-        return None
-
-    def __init__(self, sensitivity: float) -> None:
-        """``sensitivity`` is the bound c of every coordinate."""
-        value = checks.number("clip", sensitivity, checks.positive)
-        # gradients are float32: ``largest`` is the largest float32 number that is not above c
-        self.sensitivity = value
-        self.largest = float32_at_most("clip", value)
+    def __init_subclass__(cls) -> None:
+        if cls.__module__ != __name__:  # the sums of clipped gradients know two rules
+            raise TypeError(f"{cls.__name__} cannot be a Clip: use ringfence.Clamp or ringfence.Norm")
 
     @abstractmethod
     def __call__(self, gradients: Tensor) -> Tensor:
@@ -65,14 +51,11 @@ class Clip(ABC):
         Features must be finite. This is checked where training begins, not at every step.
         """
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.sensitivity!r})"
-
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and vars(self) == vars(other)
 
     def __hash__(self) -> int:
-        return hash((type(self), self.sensitivity))
+        return hash(repr(self))
 
 
 class Clamp(Clip):
@@ -84,39 +67,22 @@ class Clamp(Clip):
     [[0.30000001192092896, -0.5]]
     """
 
-    looks_at = "coordinate"
+    sensitivity: float
+    limit: float
+
+    def __init__(self, sensitivity: float) -> None:
+        """``sensitivity`` is the bound c of every coordinate."""
+        self.sensitivity = checks.number("clip", sensitivity, checks.positive)
+        self.largest = self.limit = float32_at_most("clip", self.sensitivity)  # gradients are float32
 
     def __call__(self, gradients: Tensor) -> Tensor:
-        return gradients.clamp(-self.largest, self.largest)
+        return gradients.clamp(-self.limit, self.limit)
 
     def outer_sum(self, residuals: Tensor, features: Tensor) -> Tensor:
-        return clipped_outer_sum(checks.finite("residuals", residuals), features, self.largest)
+        return clipped_outer_sum(checks.finite("residuals", residuals), features, self.limit)
 
-
-class Scale(Clip):
-    """Scales the whole gradient down where its largest coordinate is above c, and keeps its direction.
-
-    Guarantee: a function of the example alone, within [-c, c] in every coordinate.
-
-    >>> Scale(0.5)(torch.tensor([[0.5, -2.0], [0.1, 0.2]])).tolist()
-    [[0.125, -0.5], [0.10000000149011612, 0.20000000298023224]]
-    """
-
-    def __call__(self, gradients: Tensor) -> Tensor:
-        size = gradients.abs().flatten(1).amax(dim=1)
-        scaled = gradients * self._factor(size).view(-1, *(1,) * (gradients.dim() - 1))
-        return scaled.clamp(-self.largest, self.largest)  # a product may round up
-
-    def outer_sum(self, residuals: Tensor, features: Tensor) -> Tensor:
-        """One matrix product: the largest entry of an outer product is the product of both largest."""
-        refuse_tf32(features)
-        size = residuals.abs().amax(dim=1) * features.abs().amax(dim=1)
-        # slightly smaller, so that no rounded product is above c
-        factor = self._factor(size) * (1 - 4 * torch.finfo(residuals.dtype).eps)
-        return (residuals * factor.unsqueeze(1)).T @ features
-
-    def _factor(self, size: Tensor) -> Tensor:
-        return self.largest / size.clamp(min=self.largest)  # 1 where the size is 0, and differentiable there
+    def __repr__(self) -> str:
+        return f"Clamp({self.sensitivity!r})"
 
 
 class Norm(Clip):
@@ -133,19 +99,14 @@ class Norm(Clip):
     Sensitivity(each=0.5, norm=1.0)
     """
 
-    looks_at = "length"
-
     def __init__(self, norm: float, each: float | None = None) -> None:
         self.norm = checks.number("norm", norm, checks.positive)
         if not _LEAST <= self.norm <= 1 / _LEAST:
             raise ValueError(f"norm must be from {_LEAST:.3g} to {1 / _LEAST:.3g}, got {norm!r}")
         self.each = None if each is None else checks.number("each", each, checks.positive)
+        self.sensitivity = Sensitivity(each=self.each, norm=self.norm)
         self.largest = float32_at_most("clip", self.norm if self.each is None else min(self.norm, self.each))
-
-    @property
-    def sensitivity(self) -> Sensitivity:  # type: ignore[override]
-        """What one example can move: ``norm``, and ``each`` where it is given."""
-        return Sensitivity(each=self.each, norm=self.norm)
+        self.limit = None if self.each is None else self.largest
 
     @property
     def aim(self) -> float:
@@ -155,13 +116,10 @@ class Norm(Clip):
     def __call__(self, gradients: Tensor) -> Tensor:
         factor = self.factors(row_lengths(gradients.flatten(1)), gradients.dtype)
         scaled = gradients * factor.view(-1, *(1,) * (gradients.dim() - 1))
-        return scaled if self.each is None else scaled.clamp(-self.largest, self.largest)
-
-    @property
-    def limit(self) -> float | None:
-        return None if self.each is None else self.largest
+        return scaled if self.limit is None else scaled.clamp(-self.limit, self.limit)
 
     def factors(self, lengths: Tensor, dtype: torch.dtype) -> Tensor:
+        """What gradients of these lengths, of numbers of this dtype, are multiplied by."""
         return _shortening(lengths, torch.full_like(lengths, self.aim), dtype)
 
     def outer_sum(self, residuals: Tensor, features: Tensor) -> Tensor:
@@ -170,9 +128,6 @@ class Norm(Clip):
 
     def __repr__(self) -> str:
         return f"Norm({self.norm!r})" if self.each is None else f"Norm({self.norm!r}, each={self.each!r})"
-
-    def __hash__(self) -> int:
-        return hash((type(self), self.norm, self.each))
 
 
 def norm_outer_sums(clips: Sequence[Norm], residuals: Tensor, features: Tensor, lengths: Tensor) -> Tensor:

@@ -10,7 +10,6 @@ from ringfence import checks
 from ringfence.accounting.fisher import InformationNorm, checked_norm, coordinate_losses
 from ringfence.mechanisms.base import Mechanism
 from ringfence.noise import Noise
-from ringfence.numerics.blocks import refuse_tf32
 from ringfence.numerics.operators import spectral_bounds, trace_bounds
 from ringfence.numerics.rounding import UP
 from ringfence.training import distributed
@@ -18,8 +17,6 @@ from ringfence.training.clipping import Clip
 from ringfence.training.jacobian import CastModel, Loss, bytes_per_example, jacobian_operator
 from ringfence.training.per_example.isolation import Inputs
 
-# The premise of the bounds, relative to norm times norm. Measured on this package's networks: 2e-15 and 7e-7.
-_ROUNDING = {torch.float64: 1e-13, torch.float32: 2e-6}
 _FAILURE = 1e-6  # the probability that a bound of a tracked run does not hold
 _MEASURED = 1e-300  # the least eta^2 of an example that was measured: 0 says that it never was
 
@@ -49,7 +46,6 @@ def example_information(
     failure_probability: float = 1e-6,
     probes: int | None = None,
     tolerance: float = 0.05,
-    dtype: torch.dtype = torch.float64,
     memory: int | None = None,
 ) -> ExampleInformation:
     """eta^2 of each of n examples at one step: the largest eigenvalue of J^T diag(eta_j^2) J.
@@ -63,21 +59,18 @@ def example_information(
     ``inputs`` is (n, ...), ``targets`` (n, ...); ``loss(output, target)`` takes a batch of one, as
     ``torch.nn.functional.cross_entropy`` does. J is never formed: J v is a directional derivative of
     grad_w by x, and J^T u is one of grad_x by w. Every example has ``probes`` random vectors of its own:
-    by default as few as rounding allows (1 in float64, 2 for very many examples, 4 to 8 in float32), or 64
-    for the trace, which is exact with p vectors or more. Work stops once eta is known to ``tolerance``, or
-    after 32 products per vector.
+    by default as few as rounding allows (1, or 2 for very many examples), or 64 for the trace, which is exact
+    with p vectors or more. Work stops once eta is known to ``tolerance``, or after 32 products per vector.
 
     As many examples are taken at a time as fit into ``memory`` bytes, by default 1 GiB, or half of the free
-    memory of a GPU. float64 needs fewer products than float32, and on a GPU with fast products in float64
-    (A100, H100, H200) less time.
+    memory of a GPU.
 
     Guarantee: all n upper bounds hold at once except with ``failure_probability`` over the generator's
     draw, and each one alone except with ``failure_probability`` / n. The proofs are in
-    ``numerics/operators.py``. The bounds are about J as the network has it in
-    ``dtype``, to which parameters and inputs are cast: what rounding does to the gradient itself is not
-    charged, nor on which side of the clip rounding puts it; relatively that is large where the loss is as
-    small as ``dtype``'s precision. That a product errs by at most 1e-13 (float64) or 2e-6 (float32) of norm
-    times norm is a premise that is not proved: 50 and 3 times the largest error measured. TF32 is refused.
+    ``numerics/operators.py``. The bounds are about J as the network has it in float64, to which parameters
+    and inputs are cast: what rounding does to the gradient itself is not charged, nor on which side of the
+    clip rounding puts it; relatively that is large where the loss is as small as 1e-16. That a product errs
+    by at most 1e-13 of norm times norm is a premise that is not proved: 50 times the largest error measured.
     Where the loss has no second derivative (ReLU, clipping), autograd's is taken. The bounds hold for this
     dataset and this step, and are themselves sensitive.
 
@@ -90,19 +83,16 @@ def example_information(
     torch.Size([5])
     """
     checked_norm(kind)
-    if dtype not in _ROUNDING:
-        raise ValueError(f"dtype must be torch.float64 or torch.float32, got {dtype!r}")
     failure_probability = checks.probability("failure_probability", failure_probability)
     if memory is None:
         memory = torch.cuda.mem_get_info(inputs.device)[0] // 2 if inputs.is_cuda else 1 << 30
     checks.count("memory", memory, at_least=1)
-    inputs = checks.finite("inputs", inputs).to(dtype)
+    inputs = checks.finite("inputs", inputs).double()
     if inputs.ndim < 2 or not inputs.numel():
         raise ValueError(f"inputs must be (n, ...) and not empty, got shape {list(inputs.shape)}")
     if targets.ndim < 1 or len(targets) != len(inputs):
         raise ValueError(f"targets must have {len(inputs)} examples, got shape {list(targets.shape)}")
-    refuse_tf32(inputs, convolutions=True)
-    cast = CastModel(model, loss, dtype)
+    cast = CastModel(model, loss)
     if theta.numel() != cast.size:
         raise ValueError(
             f"theta must have a coordinate for each of the model's {cast.size} trainable parameters, "
@@ -116,7 +106,7 @@ def example_information(
     options: dict[str, Any] = {"generator": generator} | ({} if probes is None else {"probes": probes})
     uppers, estimates = [], []
     for x, y in zip(inputs.split(some), targets.split(some), strict=True):
-        operator = jacobian_operator(cast, clip, x, y, weights / largest, _ROUNDING[dtype])
+        operator = jacobian_operator(cast, clip, x, y, weights / largest)
         options["failure_probability"] = failure_probability * len(x) / count
         if kind == "trace":
             upper, estimate = trace_bounds(operator, **options)
@@ -215,7 +205,8 @@ class FisherTracking:
         return {"squares": self.squares, "measured": self.measured}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continues from a ``state_dict``; examples that were kept are dropped."""
+        """Continues from a ``state_dict``, which may be empty; examples that were kept are dropped."""
+        state = state or {"squares": torch.zeros_like(self.squares), "measured": 0}
         if state["squares"].shape != self.squares.shape:
             raise ValueError(f"squares must hold {len(self.squares)} examples, got {len(state['squares'])}")
         self.squares, self.measured = checks.not_negative("squares", state["squares"]), state["measured"]

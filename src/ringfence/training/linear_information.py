@@ -12,8 +12,7 @@ share, and of the K vectors a_k = r_k omega_k^2 x of the example itself:
     D_m = sum_k omega_km^2 r_k^2,    t_k = sum_j omega_kj^2 x_j^2.
 
 A clip that scales the whole gradient by f = min(1, c / (|r| |x|)) adds f r x^T to what is released. That
-multiplies omega by f and replaces R, where f < 1, by R - r dlog|r|/dx - r dlog|x|/dx. For ``Norm`` |.| is the
-L2 norm; for ``Scale`` it is the largest entry.
+multiplies omega by f and replaces R, where f < 1, by R - r dlog|r|/dx - r dlog|x|/dx.
 
 Every sum over features is then a product of matrices.
 """
@@ -28,7 +27,7 @@ from ringfence.accounting.fisher import InformationNorm, checked_norm, coordinat
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.diagonal_plus_low_rank import DiagonalPlusLowRank
 from ringfence.numerics.rounding import UP
-from ringfence.training.clipping import Clamp, Clip, Norm, Scale
+from ringfence.training.clipping import Clip, Norm
 from ringfence.training.linear import (
     Step,
     accurate_residuals,
@@ -96,8 +95,8 @@ def linear_information(
     features: the label is discrete and has no Fisher information. The spectral number ends within 0.5 %
     of the truth, and may be further above where |W| |x| is beyond 1e4 and roundings weigh. Derivatives
     are those of exact arithmetic. Where the clip has a kink they do not exist: ``Clamp`` then counts as
-    not clipping, which is the larger, and so does ``each`` of a ``Norm``. ``Scale`` and ``Norm`` take
-    one side of their kinks, an event of probability 0 for features that have a density.
+    not clipping, which is the larger, and so does ``each`` of a ``Norm``. ``Norm`` takes
+    one side of its own kink, an event of probability 0 for features that have a density.
 
     >>> from ringfence import Clamp, Gaussian
     >>> zero, features, labels = torch.zeros(2, 3), torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([0])
@@ -119,8 +118,7 @@ def linear_information(
     if rates.shape != weights.shape[1:]:
         raise ValueError(f"attributes must be {weights.shape[1]} numbers, got shape {list(rates.shape)}")
     checked_norm(kind)
-    if not isinstance(clip, Clamp | Scale | Norm):
-        raise ValueError(f"linear_information is not known for {type(clip).__name__}")
+    checks.instance("clip", clip, Clip)
     # the information of each coordinate, raised; it is at most the Gaussian's
     information = coordinate_losses(mechanism, theta, weights.numel()).reshape(weights.shape).square() * UP
     length = max(1, (_GPU_ENTRIES if weights.is_cuda else _CPU_ENTRIES) // weights.numel())
@@ -138,12 +136,7 @@ def linear_information(
 
 
 def _information(
-    information: Tensor,
-    weights: Tensor,
-    features: Tensor,
-    labels: Tensor,
-    clip: Clamp | Scale | Norm,
-    rates: Tensor,
+    information: Tensor, weights: Tensor, features: Tensor, labels: Tensor, clip: Clip, rates: Tensor
 ) -> tuple[DiagonalPlusLowRank, Tensor]:
     """G of some examples as floats hold it, and a bound of the norm of what rounding did to it."""
     shares, others = shares_and_others(weights, features)
@@ -156,15 +149,15 @@ def _information(
     spread.diagonal(dim1=1, dim2=2).copy_(shares * others)
     absolute, norms = spread.abs(), torch.linalg.vector_norm(weights * rates, dim=1)
     direction = None
-    if isinstance(clip, Clamp):
-        omega_squared = _not_clamped(clip, residuals, features, relative) * information
+    if not isinstance(clip, Norm):
+        omega_squared = _not_clamped(clip.largest, residuals, features, relative) * information
     else:
         factor, spread, absolute, direction = _scaled(clip, spread, residuals, features)
         direction = (direction * rates)[:, None]
         norms = torch.cat((norms, rates.max()[None] * UP))
         omega_squared = factor.square()[:, None] * information
-        if isinstance(clip, Norm) and clip.each is not None:
-            omega_squared *= _not_clamped(clip, residuals * factor, features, 2 * relative)
+        if clip.limit is not None:
+            omega_squared *= _not_clamped(clip.limit, residuals * factor, features, 2 * relative)
 
     slopes = (omega_squared @ features.square()[:, :, None])[:, :, 0]  # t_k
     diagonal = (residuals.square()[:, None] @ omega_squared)[:, 0] * rates.square()
@@ -185,14 +178,14 @@ def _information(
     return DiagonalPlusLowRank(diagonal, weights * rates, own, middle), torch.where(is_flat, 0.0, error)
 
 
-def _not_clamped(clip: Clamp | Norm, residuals: Tensor, features: Tensor, relative: Tensor) -> Tensor:
-    """True where |r_k x_j| is within the clip; whatever rounding leaves in doubt counts as within."""
-    limit = clip.largest / residuals.abs() * (1 + 4 * relative[:, None])
-    return features.abs()[:, None] <= limit[:, :, None]
+def _not_clamped(limit: float, residuals: Tensor, features: Tensor, relative: Tensor) -> Tensor:
+    """True where |r_k x_j| is within the limit; whatever rounding leaves in doubt counts as within."""
+    most = limit / residuals.abs() * (1 + 4 * relative[:, None])
+    return features.abs()[:, None] <= most[:, :, None]
 
 
 def _scaled(
-    clip: Scale | Norm, spread: Tensor, residuals: Tensor, features: Tensor
+    clip: Norm, spread: Tensor, residuals: Tensor, features: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """f, (n, 1); R of the scaled gradient over [W; d|x|/dx]; the same without signs; and d|x|/dx, (n, p).
 
@@ -202,26 +195,13 @@ def _scaled(
     >>> _scaled(Norm(1.0), torch.eye(2)[None], residuals, features)[0].round(decimals=4)
     tensor([[0.2000]])
     """
-    target, norm = (clip.largest, _largest_entry) if isinstance(clip, Scale) else (clip.aim, _length)
-    (length, slope), (width, direction) = norm(residuals), norm(features)
-    factor = (target / (length * width)).clamp(max=1)
+    length, width = (torch.linalg.vector_norm(rows, dim=1, keepdim=True) for rows in (residuals, features))
+    factor = (clip.aim / (length * width)).clamp(max=1)
     moving = factor < 1
-    unit = torch.where(moving, residuals / length, 0.0)[:, :, None]
-    slope = torch.where(moving, slope, 0.0)[:, None]
-    share = torch.where(moving, residuals / width, 0.0)[:, :, None]
-    changed = torch.cat((spread - unit * (slope @ spread), -share), dim=2)
-    absolute = torch.cat((spread.abs() + unit.abs() * (slope.abs() @ spread.abs()), share.abs()), dim=2)
-    return factor, changed, absolute, torch.where(moving, direction, 0.0)
-
-
-def _length(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """The L2 norm of every row, (n, 1), and its derivative by the row."""
-    length = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-    return length, rows / length
-
-
-def _largest_entry(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """The largest absolute value of every row, (n, 1), and its derivative by the row."""
-    place = rows.abs().argmax(dim=1, keepdim=True)
-    entry = rows.gather(1, place)
-    return entry.abs(), torch.zeros_like(rows).scatter_(1, place, entry.sign())
+    unit, direction, share = (
+        torch.where(moving, part, 0.0) for part in (residuals / length, features / width, residuals / width)
+    )
+    along, share = unit[:, None], share[:, :, None]
+    changed = torch.cat((spread - along.mT * (along @ spread), -share), dim=2)
+    absolute = torch.cat((spread.abs() + along.mT.abs() * (along.abs() @ spread.abs()), share.abs()), dim=2)
+    return factor, changed, absolute, direction

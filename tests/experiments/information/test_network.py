@@ -63,7 +63,7 @@ def test_bad_settings_are_refused_by_name() -> None:
         replace(SETTINGS, batch_size=0)
     with pytest.raises(ValueError, match="number of epochs and seeds must be at least 1, got 0"):
         replace(SETTINGS, seeds=())
-    with pytest.raises(ValueError, match="model must be one of wrn-16-4, tanh-cnn, small, got 'vit'"):
+    with pytest.raises(ValueError, match="model must be one of wrn-16-4, small, got 'vit'"):
         replace(SETTINGS, model="vit")
 
 

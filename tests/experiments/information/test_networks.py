@@ -20,7 +20,7 @@ from tests.experiments.information import toys
 
 
 def test_every_method_is_trained_and_measured(swept: Path) -> None:
-    assert (swept / "said.txt").read_text() == f"{swept / 'sweep.journal'}\n"
+    assert (swept / "said.txt").read_text() == f"{swept / 'sweep.db'}\n"
     rows = pd.read_csv(write_rows(swept))
     assert [*zip(rows.method, rows.seed, strict=True)] == [(name, 0) for name in METHODS]
     assert rows.error.isna().all()
@@ -43,7 +43,7 @@ def fake(seen: list[Any]) -> Any:
 
 
 def test_it_goes_on_and_takes_turns(swept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copy(swept / "sweep.journal", tmp_path)
+    shutil.copy(swept / "sweep.db", tmp_path)
     seen: list[Any] = []
     monkeypatch.setattr(networks, "train_and_measure", fake(seen))
     run_networks(swept / "images.npz", tmp_path, replace(toys.SETTINGS, seeds=(0,)), rounds=1)

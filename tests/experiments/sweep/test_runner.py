@@ -52,7 +52,7 @@ def test_a_sweep_is_its_owners_alone(tmp_path: Path) -> None:
 
 
 def test_another_sweep_and_other_files_are_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"holds no sweep: there is no sweep.journal in it"):
+    with pytest.raises(ValueError, match=r"holds no sweep: there is no sweep.db in it"):
         read_file(tmp_path)
     finish(tmp_path, JOBS[:1], [{}])
     for changed, said in (
@@ -62,7 +62,7 @@ def test_another_sweep_and_other_files_are_refused_by_name(tmp_path: Path) -> No
         with pytest.raises(ValueError, match=f"holds a sweep with {said}"):
             run_jobs(named, [JOBS], tmp_path, {**ABOUT, **changed}, HERE)
     (tmp_path / FILE).write_text("this is not a sweep, whatever its name says" * 100)
-    with pytest.raises(ValueError, match=r"sweep.journal is not a ringfence journal"):
+    with pytest.raises(ValueError, match=r"sweep.db cannot be read or written: file is not a database"):
         read_file(tmp_path)
 
 

@@ -228,7 +228,7 @@ def test_batches_of_a_public_size_are_charged_and_named(tmp_path: Path) -> None:
     run.train(2).engine.save(tmp_path / "run.ckpt")
     run.engine.close()
     cut = chance_of_cut(60, 16 / 60, 18)
-    ((mu, rate),) = run.engine.account.settings
+    ((mu, rate, _),) = run.engine.account.settings
     assert rate == (16 / 60, cut)
     assert mu == pytest.approx(2 * 0.05 * 48**0.5 / 0.5, rel=1e-3)
     claim, plain = (Run(**{**how, "max_batch_size": most}).train(2).engine for most in (18, None))

@@ -1,5 +1,7 @@
 """A step is the mechanism on the sum of its examples over a public constant; each of them counts once."""
 
+import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,7 @@ import torch
 from torch import nn
 
 import ringfence as rf
-from ringfence.training.engine.run import Findings, StepReport
+from ringfence.training.engine.run import Findings, StepReport, TrainingRun
 from tests.training.engine.runs import CLIP, INPUTS, LABELS, LAW, Run, charged, clipped_sum, network, refused
 
 
@@ -164,13 +166,19 @@ def test_a_mechanism_with_a_bound_for_every_coordinate() -> None:
 
 
 @pytest.mark.parametrize("budget", [None, 1], ids=["one pass", "another pass for the gradient"])
-@pytest.mark.parametrize("clip", [rf.Clamp(9.0), rf.Scale(9.0)], ids=["fused", "formed"])
-def test_examples_have_the_masks_of_dropout_that_their_outputs_had(clip: rf.Clip, budget: int | None) -> None:
+@pytest.mark.parametrize("formed", [False, True], ids=["fused", "formed"])
+def test_examples_have_the_masks_of_dropout_that_their_outputs_had(formed: bool, budget: int | None) -> None:
     """Of y = w (mask x) with x = 1, output and gradient are the same number where w is 1."""
     model = nn.Sequential(nn.Dropout(0.5), nn.Linear(1, 1, bias=False))
     nn.init.ones_(model[1].weight)
     ones = torch.ones(20, 1)
-    settings = {"mechanism": rf.Gaussian(1e-7), "clip": clip, "memory_budget": budget}
+    settings: dict[str, Any] = {
+        "mechanism": rf.Gaussian(1e-7),
+        "clip": rf.Clamp(9.0),
+        "memory_budget": budget,
+    }
+    if formed:
+        settings |= {"secure": True, "seed": None, "public_size": 20, "loss": lambda out, _: out.mean()}
     run = Run(model, inputs=ones, labels=ones, batch_size=20, **settings)
     outputs = run.model(next(iter(run.loader))[0])
     outputs.mean().backward()
@@ -302,6 +310,40 @@ def test_the_loader_may_be_looked_through_without_training() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*not finite on made-up inputs")
+@pytest.mark.parametrize("line", range(14))
+def test_an_interrupted_step_that_is_called_again_adds_no_example_twice(line: int) -> None:
+    """Ctrl-C before any line of ``finish``, and then the cell with ``optimizer.step()`` is run again."""
+    run = Run(sampling="poisson", mechanism=rf.Gaussian(1e-7), batch_size=20, micro_batch_size=16)
+    finish, start, left = TrainingRun.finish.__code__, run.weights(), [line]
+
+    def interrupting(frame: Any, event: str, _: Any) -> Any:
+        if frame.f_code is not finish:
+            return None if event == "call" else interrupting
+        if event == "line":
+            left[0] -= 1
+        if left[0] == -1:
+            raise KeyboardInterrupt
+        return interrupting
+
+    before = sys.gettrace()
+    sys.settrace(interrupting)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run.train(1)
+    finally:
+        sys.settrace(before)
+    with suppress(ValueError):
+        run.optimizer.step()
+    run.train(1)
+    units = [
+        i for batch in run.engine.run.plan.batches.of_step(0, run.engine.run.noise) for i in batch.indices
+    ]
+    theta = clipped_sum(network(), INPUTS[units], LABELS[units], CLIP)
+    if run.optimizer.state:  # the step that was interrupted last moves nothing
+        assert torch.allclose((start - run.weights()) * 20, theta, atol=1e-4)
+    assert run.engine.account.steps == run.engine.steps == 1
+
+
 def test_a_release_that_failed_is_not_passed_over() -> None:
     run = Run(sampling="poisson")
     weight = run.original[3].weight.detach().clone()
@@ -377,7 +419,11 @@ def test_a_sum_with_one_bad_coordinate_is_neither_charged_nor_released(bad: floa
 
 @pytest.mark.parametrize(
     ("law", "clip"),
-    [(LAW, CLIP), (rf.Gaussian(0.5), rf.Norm(1.0)), (rf.RectifiedGaussian(0.5, 9.0), rf.Scale(0.05))],
+    [
+        (LAW, CLIP),
+        (rf.Gaussian(0.5), rf.Norm(1.0)),
+        (rf.RectifiedGaussian(0.5, 9.0), rf.Norm(1.0, each=0.05)),
+    ],
 )
 def test_each_example_pays_for_its_own_clipped_gradients(
     law: rf.Mechanism, clip: rf.Clip, tmp_path: Any

@@ -3,6 +3,7 @@
 import random
 import shutil
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch import nn
 
 import ringfence as rf
 from ringfence.files.checkpoint import read_checkpoint, write_checkpoint
-from ringfence.files.journal import Journal
+from ringfence.training.engine.run_file import RunFile
 from tests.forks import ended, forked
 from tests.training.engine.runs import INPUTS, LABELS, Run, network
 
@@ -80,14 +81,70 @@ def test_an_engine_whose_file_was_closed_neither_releases_nor_overwrites_what_an
     path, first = tmp_path / "run.ckpt", Run().train(3)
     first.engine.save(path)
     first.engine.close()
-    with pytest.raises(ValueError, match="journal was closed: load its run to go on"):
-        first.train(4)
     other = resumed(path).train(5)
     other.engine.close()
-    with pytest.raises(ValueError, match="holds 5 releases of this run, of which 3 are known here"):
-        first.engine.save(path)
+    saves = [partial(first.engine.save, tmp_path / name) for name in ("run.ckpt", "other.ckpt")]
+    for use in (partial(first.train, 4), *saves):
+        with pytest.raises(ValueError, match=r"run\.ckpt was closed: load its run to go on"):
+            use()
     first.engine.load(path)
     assert first.engine.account.steps == 5
+
+
+def test_a_relative_name_is_one_file_wherever_the_process_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Saved in one folder and then in another: the first file does not forget what the second one knows."""
+    one, two = (tmp_path / name for name in ("one", "two"))
+    for folder in (one, two):
+        folder.mkdir()
+    run = Run()
+    monkeypatch.chdir(one)
+    run.engine.save("run.ckpt")
+    monkeypatch.chdir(two)
+    run.train(2).engine.save("run.ckpt")
+    run.train(3).engine.close()
+    with pytest.raises(ValueError, match=r"one/run\.ckpt is in it, or the run went on in another file"):
+        Run().engine.load(one / "run.ckpt")
+    (one / "link.ckpt").symlink_to(two / "run.ckpt")
+    assert resumed(one / "link.ckpt").engine.account.steps == 3
+
+
+def test_what_examples_of_another_run_paid_is_left_behind(tmp_path: Path) -> None:
+    """The file says nothing about single examples, and the engine has made as many steps of its own."""
+    first = Run().train(3)
+    first.engine.save(tmp_path / "run.ckpt")
+    first.engine.close()
+    other = Run(track_examples=True).train(3)
+    other.engine.load(tmp_path / "run.ckpt")
+    with pytest.raises(ValueError, match="example_epsilons needs every release, got 0 of 3"):
+        other.engine.example_epsilons(1e-5)
+    other.engine.close()
+    measured = run(fisher_every=1).train(1)
+    unmeasured = run(fisher_every=0).train(1)
+    unmeasured.engine.save(tmp_path / "unmeasured.ckpt")
+    unmeasured.engine.close()
+    measured.engine.load(tmp_path / "unmeasured.ckpt")
+    assert measured.engine.fisher_information_loss().isnan().all()
+
+
+def test_a_model_that_was_half_loaded_has_no_claim(tmp_path: Path) -> None:
+    """Its weights are those of the file, of which the account of the engine knows nothing."""
+    first = Run().train(3)
+    first.engine.save(tmp_path / "run.ckpt")
+    first.engine.close()
+
+    def in_two_groups(parameters: Any) -> torch.optim.Optimizer:
+        weight, *others = parameters
+        return torch.optim.SGD([{"params": [weight]}, {"params": others}], lr=1.0)
+
+    other = Run(optimizer=in_two_groups)
+    with pytest.raises(ValueError, match="different number of parameter groups"):
+        other.engine.load(tmp_path / "run.ckpt")
+    assert torch.equal(other.weights(), first.weights())
+    for call in (partial(other.engine.guarantee, 1e-5), partial(other.engine.save, tmp_path / "mixed.ckpt")):
+        with pytest.raises(ValueError, match=r"run\.ckpt could not be loaded: load it, or make another"):
+            call()
 
 
 @pytest.mark.parametrize("how", [{"seed": 3}, {"seed": None}, SECURE])
@@ -198,19 +255,14 @@ def test_an_engine_that_leaves_its_run_for_another_draws_other_samples(tmp_path:
     assert len({indices for _, indices in seen}) == 4
 
 
-def test_a_file_of_version_0_6_goes_on(tmp_path: Path) -> None:
-    path, first = tmp_path / "run.ckpt", Run(sampling="poisson").train(2)
+def test_a_file_of_version_0_6_is_refused(tmp_path: Path) -> None:
+    path, first = tmp_path / "run.ckpt", Run().train(1)
     first.engine.save(path)
-    first.engine.close()
     tensors, plain = read_checkpoint(path)
-    plain["settings"]["auxiliary_batches"] = 0
-    plain["objects"]["dict"] += [["attempt", None], ["known", {"list": []}]]
-    write_checkpoint(path, tensors, {**plain, "seed": "3"})
-    assert resumed(path, sampling="poisson").train(3).engine.account.steps == 3
-    plain["settings"]["auxiliary_batches"] = 5
+    plain["account"] = {"steps": plain.pop("charged")}
     write_checkpoint(path, tensors, plain)
-    with pytest.raises(ValueError, match="was written with auxiliary_batches 5, this engine has None"):
-        resumed(path, sampling="poisson")
+    with pytest.raises(ValueError, match=r"run\.ckpt is a run of ringfence 0\.6: go on with that version"):
+        Run().engine.load(path)
 
 
 def test_schedulers_travel_along(tmp_path: Path) -> None:
@@ -252,7 +304,7 @@ def test_a_run_is_not_overwritten_by_another(tmp_path: Path) -> None:
     one = Run().train(1)
     one.engine.save(tmp_path / "run.ckpt")
     one.engine.close()
-    with pytest.raises(ValueError, match="holds another run, whose spent budget would be forgotten"):
+    with pytest.raises(ValueError, match="holds a run, whose spent budget would be forgotten"):
         Run().train(2).engine.save(tmp_path / "run.ckpt")
 
 
@@ -270,8 +322,11 @@ def test_an_older_file_of_a_run_that_went_on_elsewhere_is_refused(tmp_path: Path
     one = Run().train(1)
     one.engine.save(tmp_path / "first.ckpt")
     one.train(2).engine.save(tmp_path / "second.ckpt")
-    with pytest.raises(ValueError, match=r"went on in second\.ckpt: load that"):
+    with pytest.raises(ValueError, match=r"first\.ckpt\.journal is missing: .* the run went on in another"):
         Run().engine.load(tmp_path / "first.ckpt")
+    with pytest.raises(ValueError, match=r"first\.ckpt holds a run"):
+        one.engine.save(tmp_path / "first.ckpt")
+    assert one.train(3).engine.account.steps == 3  # in its second file
     one.engine.close()
     two = resumed(tmp_path / "second.ckpt")
     assert two.engine.steps == 2
@@ -309,10 +364,8 @@ def test_killed_at_any_moment_and_resumed(tmp_path: Path) -> None:
         process.kill()
         process.join()
         if path.exists():
-            _, saved = read_checkpoint(path)
-            records = Journal.read(tmp_path / "run.ckpt.journal")[1]
-            spent = max([saved["account"]["steps"], *(r["account"]["steps"] for r in records)])
-            assert spent >= _lines(trace)
+            file = RunFile(path)
+            assert file.spent(file.read())["account"]["steps"] >= _lines(trace)
     assert ended(victim, path, trace, result) == 0
     lines = trace.read_text().splitlines()
     assert 20 < len(lines) <= int(result.read_text())  # it did die on the way

@@ -49,7 +49,7 @@ def first_sum(reduction: str, **settings: Any) -> tuple[Tensor, list[tuple[Any, 
     return run.engine.run.theta, given
 
 
-@pytest.mark.parametrize("clip", [CLIP, rf.Norm(0.3), rf.Scale(0.05)])
+@pytest.mark.parametrize("clip", [CLIP, rf.Norm(0.3)])
 @pytest.mark.parametrize("sampling", ["full", "poisson"])
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_a_step_is_that_of_a_loop_over_units(clip: rf.Clip, sampling: str, reduction: str) -> None:
@@ -166,7 +166,7 @@ class Deciding(nn.Module):
         return self.last(x) if x.sum() > 0 else self.last(-x)
 
 
-@pytest.mark.parametrize("clip", [rf.Norm(0.1), rf.Scale(0.05)], ids=repr)
+@pytest.mark.parametrize("clip", [rf.Norm(0.1), rf.Clamp(0.05)], ids=repr)
 @pytest.mark.parametrize("mixed", [False, True])
 def test_rows_of_one_unit_never_go_separate_ways(mixed: bool, clip: rf.Clip) -> None:
     """They are clipped as a whole, also where the model decides differently for some of them."""

@@ -1,7 +1,6 @@
 """The fused pass on a GPU, as it is and repeated from a recording, against examples alone in float64."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -186,29 +185,28 @@ def test_an_engine_takes_the_same_steps_with_recordings() -> None:
 
 def test_recordings_are_refused_where_nothing_would_be_recorded() -> None:
     law, data = rf.Gaussian(1.0), TensorDataset(drawn(4, 2), words(4, below=2))
-    with pytest.raises(ValueError, match="cuda_graphs must be False with secure or Scale"):
-        rf.PrivacyEngine(law, rf.Scale(0.1), cuda_graphs=True)
+    with pytest.raises(ValueError, match="cuda_graphs must be False with secure"):
+        rf.PrivacyEngine(
+            law, rf.Clamp(0.1), cuda_graphs=True, secure=True, public_size=4, loss_reduction="sum"
+        )
     model = nn.Linear(2, 2)
     engine = rf.PrivacyEngine(law, rf.Clamp(0.1), cuda_graphs=True)
     with pytest.raises(ValueError, match="cuda_graphs needs a model on a GPU"):
         engine.make_private(model, torch.optim.SGD(model.parameters(), lr=0.1), DataLoader(data))
 
 
-@pytest.mark.parametrize(
-    ("settings", "why"),
-    [
-        ({"clip": rf.Clamp(0.1)}, "the model is not on a GPU"),
-        ({"clip": rf.Scale(0.1)}, "the gradient of every example is formed"),
-        ({"clip": rf.Clamp(0.1), "cuda_graphs": False}, "cuda_graphs is False"),
-    ],
-)
-def test_auto_trains_where_nothing_can_be_recorded_and_says_why(settings: Any, why: str) -> None:
-    run = Run(**{"cuda_graphs": "auto", **settings}).train(1)
-    assert why in (run.engine.not_recorded_because or "")
-    plain = Run(**{**settings, "cuda_graphs": False}).train(1)
+def test_auto_trains_where_nothing_can_be_recorded_and_says_why() -> None:
+    run, plain = (Run(cuda_graphs=value).train(1) for value in ("auto", False))
     assert torch.equal(run.weights(), plain.weights())
+    secure = Run(cuda_graphs="auto", secure=True, seed=None, public_size=60)
+    for each, why in (
+        (run, "the model is not on a GPU"),
+        (plain, "cuda_graphs is False"),
+        (secure, "the gradient of every example is formed"),
+    ):
+        assert why in (each.engine.not_recorded_because or "")
     with pytest.raises(TypeError, match="cuda_graphs must be True or False, got 'always'"):
-        Run(**{**settings, "cuda_graphs": "always"})
+        Run(cuda_graphs="always")
 
 
 def test_a_batch_that_is_not_one_pass_is_not_recorded_and_says_so() -> None:

@@ -1,7 +1,7 @@
 """Private training of any torch model: three objects in, three private objects out."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -78,7 +78,7 @@ class PrivacyEngine:
 
     Speed. The model runs under vmap, so that its code sees one example whatever the batch. Known layers take
     all examples at once and add up their clipped sums themselves, at about the cost of ordinary training.
-    With ``secure`` and with ``Scale`` the gradient of every example is formed. Where vmap cannot run a model,
+    With ``secure`` the gradient of every example is formed. Where vmap cannot run a model,
     each example goes through a copy of it; ``fallback_reason`` says why. With ``cuda_graphs`` a GPU repeats
     the passes from a recording of the second one, which saves the work of Python: what the model decides
     there, such as a rate of dropout that falls from step to step, is then decided once. "auto" does so where
@@ -179,8 +179,8 @@ class PrivacyEngine:
         self.loss, self.fisher_every, self.fisher_kind = loss, fisher_every, fisher_kind
         self.on_step, self.memory_budget = on_step, memory_budget
         self.cuda_graphs, self.secure = cuda_graphs, secure
-        if cuda_graphs != "auto" and checks.flag("cuda_graphs", cuda_graphs) and self._forms_gradients:
-            raise ValueError("cuda_graphs must be False with secure or Scale, got True")
+        if cuda_graphs != "auto" and checks.flag("cuda_graphs", cuda_graphs) and secure:
+            raise ValueError("cuda_graphs must be False with secure, got True")
         self.given_seed = None if seed is None else checks.seed(seed)
         self._noise = Noise(seed)
         self._run: TrainingRun | None = None
@@ -249,7 +249,7 @@ class PrivacyEngine:
         on_gpu = any(parameter.is_cuda for parameter in parameters)
         if self.cuda_graphs is True and not on_gpu:
             raise ValueError("cuda_graphs needs a model on a GPU: move it there before make_private")
-        records = self.cuda_graphs and on_gpu and not self._forms_gradients and not layout.settings
+        records = self.cuda_graphs and on_gpu and not self.secure and not layout.settings
         kind = RecordedGradients if records else ExampleGradients
         # on a GPU in passes of one shape
         per_unit = plan.units.per_unit
@@ -327,12 +327,9 @@ class PrivacyEngine:
             return self.run.gradients.not_recorded_because
         if not self.cuda_graphs:
             return "cuda_graphs is False"
-        formed = "the gradient of every example is formed, with secure and with Scale"
-        return formed if self._forms_gradients else "the model is not on a GPU, or is sharded"
-
-    @property
-    def _forms_gradients(self) -> bool:
-        return self.secure or self.clip.looks_at == "all"
+        if self.secure:
+            return "the gradient of every example is formed, with secure"
+        return "the model is not on a GPU, or is sharded"
 
     @property
     def slower_layers(self) -> dict[str, str]:
@@ -386,7 +383,7 @@ class PrivacyEngine:
     def close(self) -> None:
         """Closes the files of ``save`` and ``load``, so that another engine may have them.
 
-        This one releases nothing more until it loads them.
+        This one releases and saves nothing more until it loads them.
         """
         if self._run is not None:
             self.run.close()
@@ -397,49 +394,6 @@ class PrivacyEngine:
             raise missing("PrivacyEngine", name)
 
     __reduce__ = Noise.__reduce__
-
-
-def private_for_trainer(
-    engine: PrivacyEngine,
-    model: nn.Module,
-    optimizer: Optimizer,
-    loader: DataLoader[Any],
-    *,
-    target_epsilon: float | None,
-    target_delta: float,
-    epochs: float | None,
-) -> Private:
-    """Makes the objects of another library's trainer private; each of its batches must be a whole step.
-
-    ``epochs`` is None where the trainer does not end after a number of epochs, and then there is no target.
-    """
-    if target_epsilon is None:
-        private = engine.make_private(model, optimizer, loader)
-    elif epochs is None or epochs != int(epochs):
-        raise ValueError(f"target_epsilon needs a whole number of epochs and no max_steps, got {epochs}")
-    else:
-        target: dict[str, Any] = {"target_epsilon": target_epsilon, "target_delta": target_delta}
-        private = engine.make_private_with_epsilon(model, optimizer, loader, **target, epochs=int(epochs))
-    if private[2].batches_a_step > 1:
-        raise ValueError(
-            f"sampling 'full' needs a batch size of at least {len(private[2].dataset)}, got "  # type: ignore[arg-type]
-            f"{loader.batch_size}; the engine's memory_budget decides how many pass at once"
-        )
-    return private
-
-
-def refuse_settings(settings: Mapping[str, tuple[Any, tuple[Any, ...], str]]) -> None:
-    """Raises an error that names the first setting of a trainer that is not one of those allowed.
-
-    Each has its value, the values with which a step is what is accounted for, and the reason.
-
-    >>> refuse_settings({"fp16": (True, (False,), "a scaled loss would scale what is clipped")})
-    Traceback (most recent call last):
-    ValueError: fp16 must be False, got True: a scaled loss would scale what is clipped
-    """
-    for name, (value, allowed, why) in settings.items():
-        if value not in allowed:
-            raise ValueError(f"{name} must be {' or '.join(map(repr, allowed))}, got {value!r}: {why}")
 
 
 def _unwrapped(model: nn.Module) -> nn.Module:

@@ -19,13 +19,12 @@ from ringfence import checks
 from ringfence.accounting.examples import ExampleAccountant
 from ringfence.accounting.guarantee import EpsilonKind, Guarantee
 from ringfence.accounting.privacy_loss import PrivacyLoss
-from ringfence.accounting.subsampling import Account, AllocatedAccountant
-from ringfence.files.journal import Journal
+from ringfence.accounting.subsampling import Account, AllocatedAccountant, accountant_from_state_dict
 from ringfence.mechanisms.base import Sampler
 from ringfence.noise import Noise, side_by_side
 from ringfence.training import distributed
 from ringfence.training.engine.batches import Examples, MicroBatch, RunPlan, largest_batch, loading_options
-from ringfence.training.engine.run_file import RunFile, State
+from ringfence.training.engine.run_file import RunFile, Spent, State
 from ringfence.training.information import FisherTracking
 from ringfence.training.jacobian import Loss
 from ringfence.training.per_example.gradients import ExampleGradients
@@ -130,10 +129,11 @@ class TrainingRun:
         self.account: Account = plan.account()
         self.examples = ExampleAccountant(plan.mechanism) if track_examples else None
         self.noise = run_noise(seed, self.settings)  # of samples and dropout; that of a given seed too
-        self.journal: Journal | None = None
+        self.file: RunFile | None = None  # of the first process
         self.most: int | None = None  # how many releases, or epochs, may be charged in all
         self.findings = Findings()
-        self._refused: str | None = None  # the reason why nothing may be released
+        self._refused: str | None = None  # the reason why nothing may be released or saved
+        self._half_loaded = False  # whether the model may be that of a file, and the account is not
         self._charged: int | None = None  # the step that was charged last
         self._sampler: Sampler | None = None  # made with the first theta
         self.begin()
@@ -215,8 +215,8 @@ class TrainingRun:
     def finish(self) -> bool:
         """Adds the batch to the sum; returns whether the step is complete and was released."""
         batch, part = self._clipped_sum()
+        self._batch = self._output = None  # first: a loop that goes on after an interrupt adds it once
         self._sum = part if self._sum is None else self._sum + part
-        self._batch = self._output = None
         if not batch.last:
             self._due = (batch.step, batch.part + 1)
             return False
@@ -366,13 +366,12 @@ class TrainingRun:
         if self._refused is not None:
             raise ValueError(self._refused)
         self.findings.settle()
-        finite = distributed.summed((~torch.isfinite(theta).all()).float()) == 0
+        finite = self._finite(step, theta)
         not_finite = (
             f"the sum of clipped gradients of step {step} is not finite and was not released: look at the "
             "inputs, the loss and the learning rate"
         )
-        waits = self.plan.secure or self.plan.batches.is_full  # for theta, all the same
-        self.findings.require(finite.cpu() if waits else finite, not_finite)
+        self._require(finite, not_finite)
         if self.most is not None and self._charged_before(step) >= self.most:
             what = "epochs" if self.plan.batches.is_allocated else "steps"
             raise ValueError(
@@ -383,8 +382,7 @@ class TrainingRun:
             self.account.enter(self._epoch(step))
         self._charged = step
         self.layout.charge(self.account, theta)
-        if self.journal is not None:
-            self.journal.append({"account": self.account.state_dict()})
+        self._write_down()
         if self.plan.secure:
             return self.layout.released(self.plan.mechanism.release(theta))
         if self._sampler is None:
@@ -395,10 +393,36 @@ class TrainingRun:
         self.findings.require(~released.isnan().any(), not_finite)
         return self.layout.released(torch.where(finite, released, 0.0))
 
+    def _finite(self, step: int, theta: Tensor) -> Tensor:
+        """Returns whether the whole sum is finite, and of one sample.
+
+        After an error or an interrupt that not all processes had at the same place, they may be at different
+        steps or samples, of which an example can be in several shares.
+        """
+        bad = (~torch.isfinite(theta).all()).long()
+        if distributed.world_size() == 1:
+            return bad.logical_not()
+        own = self.noise.at("together", step).word() >> 33  # 31 bits, of which sums are exact
+        sums = distributed.summed(torch.stack((bad, bad.new_tensor(own))))
+        together = sums[1] == own * distributed.world_size()
+        self._require(
+            together,
+            f"the processes are not all at the same sample of step {step}, which was not released: end "
+            "them all, start them again and load",
+        )
+        return together.logical_and(sums[0].logical_not())
+
+    def _require(self, good: Tensor, message: str) -> None:
+        """Raises a ValueError unless ``good`` is true, now where the step waits for theta all the same."""
+        waits = self.plan.secure or self.plan.batches.is_full
+        self.findings.require(good.cpu() if waits else good, message)
+
     # ------------------------------------------------------------------ the cost
 
     def guarantee(self, delta: float) -> Guarantee:
         """Returns what training has cost so far, and what may be said about it."""
+        if self._half_loaded:
+            raise ValueError(self._refused)
         self.findings.settle()
         numbers = self.account.steps * self.gradients.size * self.plan.secure
         claim = self.account.privacy_loss().drawn_securely(numbers).guarantee(delta)
@@ -452,21 +476,34 @@ class TrainingRun:
     def stop_at(self, most: int) -> None:
         """Refuses all beyond ``most``, as ``charged_until`` counts; a run that goes on keeps to it."""
         self.most = most
-        if self.journal is not None:
-            self.journal.append({"most": most})
+        self._write_down()
 
     # ------------------------------------------------------------------ the file
 
     def save(self, path: Path, others: dict[str, Any]) -> None:
         """Writes the run to a file. The first process writes; all wait for it."""
+        if self._refused is not None:
+            raise ValueError(self._refused)
         self.findings.settle()
-        state = self._state(others)
-        if distributed.rank() == 0:
-            self.journal = RunFile(path).save(state, self.journal)
+        state, old, new = self._state(others), self.file, RunFile(path)
+        if distributed.rank() == 0 and old is not None and old.path == new.path:
+            old.save(state)
+        elif distributed.rank() == 0:
+            # of two files that go on, one would forget: an interrupt in between leaves a run that does not
+            self._refused = f"the run was moved to {path}: load one of its files to go on"
+            try:
+                new.begin(state, self._spent())
+            except Exception:
+                self._refused = None
+                raise
+            self.file = new  # at every moment one of the two files goes on with all that was spent
+            if old is not None:
+                old.end()
+            self._refused = None
         distributed.wait()
 
     def load(self, path: Path, others: dict[str, Any]) -> None:
-        """Goes on with the run in a file. Every process reads it; the first one opens the journal."""
+        """Goes on with the run in a file. Every process reads it; the first one has it from now on."""
         file = RunFile(path)
         state = file.read()
         self._refuse_other_settings(path, state, others)
@@ -475,10 +512,13 @@ class TrainingRun:
         # a release before all is restored would be written down nowhere
         self._refused = f"{path} could not be loaded: load it, or make another engine"
         if distributed.rank() == 0:
-            self.journal = file.opened()
+            file.lock()
+            self.file = file
         distributed.wait()
         try:
-            account = file.released(state)
+            spent = file.spent(state)
+            account = accountant_from_state_dict(spent["account"])
+            self._half_loaded = True
             self._restore(state["objects"], others)
         except BaseException:
             self.close()
@@ -491,8 +531,9 @@ class TrainingRun:
         self.run_id, self.steps, self.account = state["run"], state["steps"], account
         # what the run took for granted before it was saved still holds, such as a seed that was given
         self.assumptions = tuple(dict.fromkeys((*self.assumptions, *state["assumptions"])))
-        self.most, self._refused = state["objects"].get("most"), None
+        self.most = spent["most"]
         self.begin()
+        self._half_loaded, self._refused = False, None
         distributed.wait()
 
     def _refuse_other_settings(self, path: Path, state: State, others: dict[str, Any]) -> None:
@@ -508,13 +549,21 @@ class TrainingRun:
             raise ValueError(f"a ledger was charged for another run than {path}: load before ledger.train")
 
     def close(self) -> None:
-        """Closes the journal, so that another run may have it: without it, nothing more is released."""
-        if self.journal is not None:
-            path = self.journal.path
-            self.journal.close()
-            self.journal = None
+        """Lets go of the file, so that another run may have it: without it, nothing more is released."""
+        if self.file is not None:
+            path = self.file.path
             self._refused = self._refused or f"{path} was closed: load its run to go on, in this engine too"
+            self.file.close()
+            self.file = None
         self.findings.settle()
+
+    def _write_down(self) -> None:
+        """Returns when the file says what was spent, where there is one."""
+        if self.file is not None:
+            self.file.charge(self._spent())
+
+    def _spent(self) -> Spent:
+        return {"run": self.run_id, "account": self.account.state_dict(), "most": self.most}
 
     def _state(self, others: dict[str, Any]) -> State:
         return {
@@ -522,7 +571,7 @@ class TrainingRun:
             "settings": self.settings,
             "steps": self.steps,
             "assumptions": list(self.assumptions),
-            "account": self.account.state_dict(),
+            "charged": self.account.steps,
             "objects": {
                 **self.layout.state(self.optimizer),
                 "others": {name: dict(other.state_dict()) for name, other in others.items()},
@@ -532,7 +581,6 @@ class TrainingRun:
                     "cpu": torch.get_rng_state(),
                     "cuda": list(torch.cuda.get_rng_state_all()) if torch.cuda.is_available() else [],
                 },
-                "most": self.most,
             },
         }
 
@@ -542,8 +590,10 @@ class TrainingRun:
             other.load_state_dict(objects["others"][name])
         if self.fisher is not None:
             self.fisher.load_state_dict(objects["fisher"])
-        if self.examples is not None and objects.get("examples") is not None:
-            self.examples = ExampleAccountant.from_state_dict(objects["examples"])
+        if self.examples is not None:
+            known = objects.get("examples")
+            own = ExampleAccountant(self.plan.mechanism)
+            self.examples = own if known is None else ExampleAccountant.from_state_dict(known)
         random = objects["random"]
         torch.set_rng_state(random["cpu"])
         if random["cuda"] and len(random["cuda"]) == torch.cuda.device_count():

@@ -1,121 +1,116 @@
-"""A training run on disk: the checkpoint, and the journal of what was released since."""
+"""A training run on disk: the checkpoint, and beside it what the run has spent."""
 
-from contextlib import suppress
+import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
-from ringfence.accounting.subsampling import Account, accountant_from_state_dict
-from ringfence.files.checkpoint import flattened, read_checkpoint, restored, write_checkpoint
-from ringfence.files.journal import Journal
+from ringfence.files.atomic import replacing
+from ringfence.files.checkpoint import exact_json, flattened, read_checkpoint, restored, write_checkpoint
+from ringfence.files.locks import locked, unlock
 
-State = dict[str, Any]  # all that a run needs to go on: run, settings, steps, assumptions, account, objects
+State = dict[str, Any]  # all that a run needs to go on but its account, see ``RunFile``
+Spent = dict[str, Any]  # the run, the state of its account, and "most": after how many charges it must end
 
 
 class RunFile:
-    """Saves and reads the state of a run, and keeps the journal beside it.
+    """The checkpoint ``path`` of a run, and PATH.journal, which holds what the run has spent.
 
-    In a state, "run" names the run. "settings" must be the same when it goes on. "objects" holds the states
-    of the model, of the optimizer and of whatever else has tensors; all else is plain data, and no seed.
+    In a state, "run" names the run, and "charged" says how many releases were charged. "settings" must be the
+    same when it goes on. "objects" holds the states of the model, of the optimizer and of whatever else has
+    tensors; all else is plain data, and no seed. The journal is one line, a SHA-256 and JSON, and is replaced
+    as a whole. One process at a time has PATH.journal.lock, and with it the run.
 
-    Guarantee: what is read back has spent at least what was released until the process died, as long as
-    checkpoint and journal stay together: every release after the checkpoint is in the journal.
+    Guarantee: the journal has spent at least what was released until the process died, whichever checkpoint
+    of the run it lies beside: ``charge`` comes before a release, and returns when the new journal is on disk.
+    Damage, the journal of another run and one that is older than the checkpoint are refused.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
-    ...     file = RunFile(Path(folder, "run.ckpt"))
-    ...     file.save({"run": "a1", "settings": {}, "account": {"steps": 0}, "objects": {}}).close()
-    ...     file.read()["run"]
-    'a1'
+    ...     file, account = RunFile(Path(folder, "run.ckpt")), {"steps": 0}
+    ...     file.begin({"run": "a1", "charged": 0, "objects": {}}, {"run": "a1", "account": account})
+    ...     file.charge({"run": "a1", "account": {"steps": 1}})
+    ...     file.close()
+    ...     file.spent(file.read())["account"]
+    {'steps': 1}
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.journal = path.with_name(f"{path.name}.journal")
+        self.path = path.resolve()  # the same file after the process changed its folder, or by a link
+        self.journal = self.path.with_name(f"{self.path.name}.journal")
+        self._lock: int | None = None
 
-    def save(self, state: State, old: Journal | None = None) -> Journal:
-        """Writes the state and returns the journal for what follows; ``old`` is the run's journal so far.
+    def lock(self) -> None:
+        """Takes the run, which no other process or engine may have."""
+        self._lock = locked(self.journal)
 
-        At every moment there is a checkpoint whose journal has the rest: a journal is emptied after the
-        checkpoint that makes up for it is written, and an old journal ends after the new one began.
-        """
-        there = self.path.exists()
-        if there and read_checkpoint(self.path)[1]["run"] != state["run"]:
+    def close(self) -> None:
+        """Lets go of the run."""
+        if self._lock is not None:
+            lock, self._lock = self._lock, None  # first, since the number may soon be that of another file
+            unlock(lock)
+
+    def begin(self, state: State, spent: Spent) -> None:
+        """Takes a new file for the run; where that fails, no checkpoint is left that could go on."""
+        self.lock()
+        if self.path.exists():
+            self.close()
             raise ValueError(
-                f"{self.path} holds another run, whose spent budget would be forgotten: "
-                "load it, remove it or save elsewhere"
+                f"{self.path} holds a run, whose spent budget would be forgotten: load it, remove it or "
+                "save elsewhere"
             )
-        tensors, objects = flattened(state["objects"])
-        plain = {**state, "objects": objects}
-        header = {"run": state["run"], "spent": state["account"]["steps"]}
-        if old is not None and old.path == self.journal:
-            write_checkpoint(self.path, tensors, plain)
-            with suppress(OSError):  # on a full disk the journal stays longer than it need be
-                old.restart(header)
-            return old
-        # a journal without a checkpoint says nothing; beside one it may say where the run went on
-        journal = Journal(self.journal) if there else Journal.start(self.journal, header)
         try:
-            known = header["spent"]
-            if (spent := self._spent()) > known:
-                raise ValueError(
-                    f"{self.path} holds {spent} releases of this run, of which {known} are known here: load "
-                    "it, or save elsewhere"
-                )
-            write_checkpoint(self.path, tensors, plain)
-            if there:
-                journal.restart(header)
-            if old is not None:
-                try:
-                    old.append({"continued": self.path.name})
-                except OSError:
-                    old.path.unlink()  # needs no room, and a checkpoint without its journal is refused too
-                finally:
-                    old.close()
+            self.charge(spent)  # a journal without a checkpoint says nothing
+            self.save(state)
         except BaseException:
-            journal.close()
+            self.end()
             raise
-        return journal
 
-    def _spent(self) -> int:
-        """The number of releases that the journal and its checkpoint know of."""
-        header, records = Journal.read(self.journal)
-        return max(
-            (record["account"]["steps"] for record in records if "account" in record),
-            default=int(header.get("spent", 0)),
-        )
+    def end(self) -> None:
+        """Gives up the file for another one: without its journal the checkpoint is refused."""
+        try:
+            self.journal.unlink(missing_ok=True)
+        finally:
+            self.close()
+
+    def charge(self, spent: Spent) -> None:
+        """Returns when the journal holds this on disk; after an error it may hold this or what it held."""
+        if self._lock is None:
+            raise ValueError(f"{self.path} is closed")
+        text = exact_json("spent", spent).encode()
+        with replacing(self.journal) as file:
+            file.write(_checksum(text) + b" " + text)
+
+    def save(self, state: State) -> None:
+        """Replaces the checkpoint; the journal has what was spent already."""
+        tensors, objects = flattened(state["objects"])
+        write_checkpoint(self.path, tensors, {**state, "objects": objects})
 
     def read(self) -> State:
-        """Returns the state that was saved, without what the journal has to add (``released``)."""
+        """Returns the state that was saved."""
         tensors, plain = read_checkpoint(self.path)
-        if plain["settings"].get("auxiliary_batches") == 0:  # as version 0.6 wrote it
-            del plain["settings"]["auxiliary_batches"]
+        if "charged" not in plain:
+            raise ValueError(f"{self.path} is a run of ringfence 0.6: go on with that version, or train anew")
         return {**plain, "objects": restored(plain["objects"], tensors)}
 
-    def opened(self) -> Journal:
-        """Opens the journal for appending. It is locked before it is read: nobody writes in between."""
-        if not self.journal.exists():
-            raise ValueError(f"{self.journal} is missing: what was released after {self.path} is in it")
-        return Journal(self.journal)
-
-    def released(self, state: State) -> Account:
-        """Returns the account of everything released, with what the journal has to add to the state.
-
-        ``state["objects"]["most"]`` becomes the number of releases that were charged at last.
-        """
-        header, records = Journal.read(self.journal)
-        if header["run"] != state["run"]:
+    def spent(self, state: State) -> Spent:
+        """Returns what the run of this state has spent."""
+        try:
+            checksum, _, text = self.journal.read_bytes().partition(b" ")
+        except FileNotFoundError:
+            raise ValueError(
+                f"{self.journal} is missing: what was released after {self.path} is in it, or the run went "
+                "on in another file"
+            ) from None
+        if checksum != _checksum(text):
+            raise ValueError(f"{self.journal} is damaged: its checksum does not match")
+        spent: Spent = json.loads(text)
+        if spent["run"] != state["run"]:
             raise ValueError(f"{self.journal} belongs to another run than {self.path}")
-        if header.get("spent", 0) > state["account"]["steps"]:
-            raise ValueError(f"{self.path} is older than its journal: releases in between are in neither")
-        account = accountant_from_state_dict(state["account"])
-        for record in records:
-            if "continued" in record:
-                raise ValueError(
-                    f"{self.path} is not the end of its run, which went on in {record['continued']}: load "
-                    "that, so that nothing released is forgotten"
-                )
-            if "most" in record:
-                state["objects"].update(record)
-            elif record["account"]["steps"] > account.steps:
-                account = accountant_from_state_dict(record["account"])
-        return account
+        if spent["account"]["steps"] < state["charged"]:
+            raise ValueError(f"{self.journal} is older than {self.path}: releases in between are not in it")
+        return spent
+
+
+def _checksum(text: bytes) -> bytes:
+    return hashlib.sha256(text).hexdigest().encode()

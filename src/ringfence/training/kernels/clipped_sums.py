@@ -485,8 +485,9 @@ def add_uses(parts: Iterable[Contribution], examples: int, shape: torch.Size) ->
         return uses[0]
     products = [part for part in uses if isinstance(part, Products) and part.window == POINT]
     if len(products) == len(uses):
-        left, right = ([getattr(part, side) for part in products] for side in ("left", "right"))
-        return Products(torch.cat(left, 2), torch.cat(right, 2))
+        # along the positions, whose numbers lie side by side in memory
+        left, right = ([getattr(part, side).mT for part in products] for side in ("left", "right"))
+        return Products(torch.cat(left, 1).mT, torch.cat(right, 1).mT).held()
     if all(isinstance(part, Rows) for part in uses):
         return Rows(reduce(torch.add, (part.rows() for part in uses)))
     return Together(uses, examples, shape)

@@ -1,15 +1,14 @@
 """``nn.MultiheadAttention`` with the same weights, computed in steps that can be watched."""
 
 from collections.abc import Iterator
-from operator import attrgetter
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from ringfence.training.kernels.clipped_sums import ALL, Part, Products, Rows, summed
-from ringfence.training.per_example.isolation import LayerCall, SteppedRule, in_autocast
+from ringfence.training.kernels.clipped_sums import ALL
+from ringfence.training.per_example.isolation import SteppedRule, Tape, UnfitError, enter_rows
 
 _NAMES = {"in_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias"}
 _NAMES |= {f"{name}_proj_weight" for name in "qkv"}
@@ -31,7 +30,7 @@ class Attention(SteppedRule):
 
     def forward(
         self,
-        call: LayerCall,
+        tape: Tape,
         query: Any,
         key: Any,
         value: Any,
@@ -44,13 +43,13 @@ class Attention(SteppedRule):
         """The layer's outputs and weights."""
         layer, at = self.layer, 0 if self.layer.batch_first else 1
         if is_causal and attn_mask is None:
-            raise call.unfit("is called with is_causal and no attn_mask")
+            raise UnfitError(self.name, "is called with is_causal and no attn_mask")
         # what is one tensor stays one, and is multiplied once
-        given = {id(each): call.rows(each, at).movedim(at, 0) for each in (query, key, value)}
-        parts = _projected(layer, call, given[id(query)], given[id(key)], given[id(value)])
+        given = {id(each): self.rows(tape, each, at).movedim(at, 0) for each in (query, key, value)}
+        parts = self._projected(tape, given[id(query)], given[id(key)], given[id(value)])
         q, k, v = (each.unflatten(2, (layer.num_heads, -1)).transpose(1, 2) for each in parts)
         causal = is_causal and key_padding_mask is None and not need_weights
-        mask = None if causal else _mask(call, attn_mask, key_padding_mask, layer.num_heads, q.dtype)
+        mask = None if causal else self._mask(tape, attn_mask, key_padding_mask, q.dtype)
         dropout = layer.dropout if layer.training else 0.0
         weights = None
         if need_weights:
@@ -58,66 +57,39 @@ class Attention(SteppedRule):
             weights = torch.softmax(scores if mask is None else scores + mask, dim=-1)
             weights = functional.dropout(weights, dropout) if dropout else weights
             heads = weights @ v
-            weights = call.enter(weights.mean(dim=1) if average_attn_weights else weights, 0)
+            weights = enter_rows(tape, weights.mean(dim=1) if average_attn_weights else weights, 0)
         else:
             heads = functional.scaled_dot_product_attention(q, k, v, mask, dropout, causal)
-        output = _linear(layer, call, heads.transpose(1, 2).flatten(2), "out_proj.weight", "out_proj.bias")
-        return call.enter(output.movedim(0, at), at), weights
+        output = self.linear(tape, heads.transpose(1, 2).flatten(2), "out_proj.weight", "out_proj.bias")
+        return enter_rows(tape, output.movedim(0, at), at), weights
 
-
-def _projected(
-    layer: nn.MultiheadAttention, call: LayerCall, query: Tensor, key: Tensor, value: Tensor
-) -> Iterator[Tensor]:
-    """Queries, keys and values. What is one tensor is multiplied once."""
-    width = layer.embed_dim
-    if layer._qkv_same_embed_dim:
+    def _projected(self, tape: Tape, query: Tensor, key: Tensor, value: Tensor) -> Iterator[Tensor]:
+        """Queries, keys and values. What is one tensor is multiplied once."""
+        width = self.layer.embed_dim
         stretches = [(query, 0, 1), (key, 1, 2), (value, 2, 3)]
-        if key is value:
+        if self.layer._qkv_same_embed_dim and key is value:
             stretches = [(query, 0, 3)] if query is key else [(query, 0, 1), (key, 1, 3)]
         for x, start, stop in stretches:
-            rows = slice(start * width, stop * width)
-            yield from _linear(layer, call, x, "in_proj_weight", "in_proj_bias", rows, rows).split(width, 2)
-    else:
-        for i, (x, name) in enumerate(((query, "q"), (key, "k"), (value, "v"))):
-            rows = slice(i * width, (i + 1) * width)
-            yield _linear(layer, call, x, f"{name}_proj_weight", "in_proj_bias", ALL, rows)
+            own = slice(start * width, stop * width)
+            if self.layer._qkv_same_embed_dim:
+                made = self.linear(tape, x, "in_proj_weight", "in_proj_bias", own, own)
+            else:
+                made = self.linear(tape, x, f"{'qkv'[start]}_proj_weight", "in_proj_bias", ALL, own)
+            yield from made.split(width, 2)
 
-
-def _linear(
-    layer: nn.Module,
-    call: LayerCall,
-    x: Tensor,
-    weight: str,
-    bias: str,
-    weight_rows: slice = ALL,
-    bias_rows: slice = ALL,
-) -> Tensor:
-    """Multiplies by some rows of a weight and adds those of a bias, both given by name."""
-    x = in_autocast(x)
-    matrix, shift = attrgetter(weight)(layer)[weight_rows], attrgetter(bias)(layer)
-
-    def parts(gradient: Tensor, x: Tensor) -> Iterator[Part]:
-        yield weight, weight_rows, Products(gradient.mT, x.to(gradient.dtype).mT)
-        if shift is not None:
-            yield bias, bias_rows, Rows(summed(gradient, 1))
-
-    output = functional.linear(x, matrix, None if shift is None else shift[bias_rows])
-    return call.watch(output, x, parts)
-
-
-def _mask(
-    call: LayerCall, between: Tensor | None, keys: Tensor | None, heads: int, dtype: torch.dtype
-) -> Tensor | None:
-    """What is added to the scores (n, heads, L, S): minus infinity where nothing may be looked at."""
-    total = None
-    if between is not None:
-        between = between if call.is_shared(between) else call.rows(between, 0)
-        total = _added(between, dtype)
-        total = total.unflatten(0, (-1, heads)) if total.dim() == 3 else total
-    if keys is not None:
-        hidden = _added(call.rows(keys, 0, dimensions=2), dtype)[:, None, None, :]
-        total = hidden if total is None else total + hidden
-    return total
+    def _mask(
+        self, tape: Tape, between: Tensor | None, keys: Tensor | None, dtype: torch.dtype
+    ) -> Tensor | None:
+        """What is added to the scores (n, heads, L, S): minus infinity where nothing may be looked at."""
+        total = None
+        if between is not None:
+            between = between if tape.values(between) is None else self.rows(tape, between, 0)
+            total = _added(between, dtype)
+            total = total.unflatten(0, (-1, self.layer.num_heads)) if total.dim() == 3 else total
+        if keys is not None:
+            hidden = _added(self.rows(tape, keys, 0, dimensions=2), dtype)[:, None, None, :]
+            total = hidden if total is None else total + hidden
+        return total
 
 
 def _added(mask: Tensor, dtype: torch.dtype) -> Tensor:

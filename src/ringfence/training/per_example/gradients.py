@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map, tree_structure, tree_unflatten
 
 from ringfence import checks
-from ringfence.training.clipping import Clip
+from ringfence.training.clipping import Clip, Norm
 from ringfence.training.kernels.clipped_sums import ALL, Contribution, Part, add_uses
 from ringfence.training.per_example.isolation import (
     DisagreementError,
@@ -39,9 +39,9 @@ class ExampleGradients:
     """The gradients of single examples, clipped and summed, at about the cost of ordinary training.
 
     Known layers add up the clipped gradients of their parameters in the backward pass. Other parameters get a
-    copy for each example, so that autograd gives their gradients. ``Scale``, and a ``dtype`` other than that
-    of the parameters, need the gradients themselves, which are formed a few examples at a time. Where vmap
-    cannot run a model, each example goes through a fresh copy of it, and ``fallback_reason`` says why. This
+    copy for each example, so that autograd gives their gradients. A ``dtype`` other than that of the
+    parameters needs the gradients themselves, which are formed a few examples at a time. Where vmap cannot
+    run a model, each example goes through a fresh copy of it, and ``fallback_reason`` says why. This
     is decided when the first examples come, and again when modes, hooks, parameters or precision change.
 
     The model returns tensors with one row for each example: one, or several in any tree.
@@ -166,7 +166,7 @@ class ExampleGradients:
         others.
         """
         total = self.zeros()
-        if clip.looks_at == "all" or dtype not in (None, total.dtype) or not self._is_passable(inputs):
+        if dtype not in (None, total.dtype) or not self._is_passable(inputs):
             total = self.zeros(dtype)
             for rows in self.each(inputs, cotangents):
                 total += clip(rows).sum(dim=0, dtype=total.dtype)
@@ -231,7 +231,7 @@ class ExampleGradients:
 
     def _add(self, total: Tensor, one: Pass, cotangents: list[Tensor], clip: Clip) -> None:
         """Adds the clipped sum of one pass to the total."""
-        places, by_norm = self.split(total), clip.looks_at == "length"
+        places = self.split(total)
         several = {name for name, uses in one.tape.uses.items() if uses > 1}
         again: dict[str, list[Contribution]] = {name: [] for name in several}  # summed when all are known
         waiting: list[Part] = []
@@ -245,7 +245,7 @@ class ExampleGradients:
             for name, rows, contribution in parts:
                 if name in several:
                     again[name].append(contribution)
-                elif by_norm:
+                elif isinstance(clip, Norm):
                     waiting.append((name, rows, contribution.held()))
                 else:
                     put(name, rows, contribution)
@@ -255,7 +255,7 @@ class ExampleGradients:
             for name, uses in again.items():
                 if uses:
                     waiting.append((name, ALL, add_uses(uses, one.tape.units, places[name].shape)))
-            if by_norm:
+            if isinstance(clip, Norm):
                 squares = torch.zeros(one.tape.units, dtype=torch.float64, device=total.device)
                 for _, _, contribution in waiting:
                     squares += contribution.squares()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from operator import is_
+from operator import attrgetter, is_
 from typing import Any
 
 import torch
@@ -22,12 +22,13 @@ from torch._C import _functorch
 from torch._functorch.vmap import lazy_load_decompositions  # type: ignore[attr-defined]
 from torch.backends import mha
 from torch.func import functional_call
+from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import multi_head_attention_forward, scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from ringfence.training.kernels.clipped_sums import ALL, Contribution, Part, Rows, unit_sums
+from ringfence.training.kernels.clipped_sums import ALL, Contribution, Part, Products, Rows, summed, unit_sums
 
 Inputs = tuple[tuple[Tensor, ...], dict[str, Tensor]]  # positional and named; dimension 0 counts examples
 # parts(gradient, kept): the contributions of a layer, once the gradient of its output is known
@@ -258,38 +259,31 @@ class RowRule(Rule):
         given = (*args, *kwargs.values())
         if len(given) != 1 or not isinstance(given[0], Tensor):
             raise UnfitError(self.name, "is called with more than one tensor")
-        x, n = tape.values(given[0]), tape.examples
-        shared = x is None  # an input that all examples have: each gets a copy of the output
-        if x is None:
+        x = tape.values(given[0])
+        if x is None:  # all examples have the same
             if not self.trained:
                 return self.output(given[0])
-            x = given[0]
-        elif not self.pointwise:
-            x = x.flatten(0, 1)
+            x = given[0].expand(tape.examples, *given[0].shape)
+        x = x if self.pointwise else x.flatten(0, 1)
         reason = self.unfit(x)
         if reason is not None:
             raise UnfitError(self.name, reason)
         x = in_autocast(x) if self.multiplies else x
         output = self.output(x)
-        if shared:
-            x, output = x.expand(n, *x.shape), output.expand(n, *output.shape)
 
         def parts(gradient: Tensor, x: Tensor) -> Iterator[Part]:
-            if shared and not self.pointwise:
-                gradient, x = gradient.flatten(0, 1), x.flatten(0, 1)
             for own, contribution in self.contributions(tape.units, gradient, x).items():
                 if own in self.trained:
                     yield self.trained[own], ALL, contribution
 
         output = tape.watch(output, x, parts) if self.trained else output
-        return tape.enter(output if shared or self.pointwise else _split_rows(output, n))
+        return tape.enter(output if self.pointwise else _split_rows(output, tape.examples))
 
 
 class SteppedRule(Rule):
-    """A layer that is computed by ``forward(call, *args, **kwargs)`` in the place of its own method.
+    """A layer that is computed by ``forward(tape, *args, **kwargs)`` in the place of its own method.
 
-    The results are the same up to rounding, and what the parameters make is watched by way of ``call``. A
-    call that the rule does not cover raises an ``UnfitError``.
+    The results are the same up to rounding. Parameters are used by ``linear`` alone, which watches them.
     """
 
     forward: Callable[..., Any]
@@ -297,7 +291,39 @@ class SteppedRule(Rule):
     def computed(self, tape: Tape, *args: Any, **kwargs: Any) -> Any:
         if any(tape.uses[name] > 1 for name in self.trained.values()):  # parts would be clipped in pieces
             raise UnfitError(self.name, "is called several times in one pass, or shares a parameter")
-        return self.forward(LayerCall(tape, self), *args, **kwargs)
+        return self.forward(tape, *args, **kwargs)
+
+    def rows(self, tape: Tape, value: Any, at: int, dimensions: int = 3) -> Tensor:
+        """The rows of all examples of a tensor of the model's code, whose dimension ``at`` counts rows."""
+        if not isinstance(value, Tensor) or value.is_nested or value.dim() != dimensions:
+            reason = f"is given something else than a tensor of {dimensions} dimensions"
+            raise UnfitError(self.name, reason)
+        own = tape.values(value)
+        own = value.expand(tape.examples, *value.shape) if own is None else own
+        return own.movedim(0, at).flatten(at, at + 1)
+
+    def linear(
+        self, tape: Tape, x: Tensor, weight: str, bias: str, some: slice = ALL, own: slice = ALL
+    ) -> Tensor:
+        """Multiplies rows (n k, ..., width) by some rows of a weight, and adds its own of a bias, if any."""
+        x, units = in_autocast(x), tape.units
+        matrix = attrgetter(weight)(self.layer)[some]
+        shift = attrgetter(bias)(self.layer) if bias else None
+
+        def parts(gradient: Tensor, x: Tensor) -> Iterator[Part]:
+            left, right = (value.reshape(units, -1, value.shape[-1]) for value in (gradient, x))
+            if weight in self.trained:
+                yield self.trained[weight], some, Products(left.mT, right.to(left.dtype).mT)
+            if bias in self.trained:
+                yield self.trained[bias], own, Rows(summed(left, 1))
+
+        output = functional.linear(x, matrix, None if shift is None else shift[own])
+        return tape.watch(output, x, parts)
+
+
+def enter_rows(tape: Tape, rows: Tensor, at: int) -> Tensor:
+    """The tensor that the model's code goes on with, of rows of all examples in dimension ``at``."""
+    return tape.enter(rows.unflatten(at, (tape.examples, -1)).movedim(at, 0))
 
 
 @contextmanager
@@ -316,45 +342,6 @@ def watched(rules: Collection[Rule], tape: Tape) -> Iterator[None]:
         for rule in rules:
             del vars(rule.layer)["forward"]
         mha.set_fastpath_enabled(shortcut)
-
-
-class LayerCall:
-    """One call of a layer that is computed in steps, outside of vmap."""
-
-    def __init__(self, tape: Tape, rule: Rule) -> None:
-        self._tape, self._rule = tape, rule
-
-    def unfit(self, reason: str) -> UnfitError:
-        """The error that says why the rule does not cover this call."""
-        return UnfitError(self._rule.name, reason)
-
-    def is_shared(self, value: Tensor) -> bool:
-        """Whether all examples have the same tensor."""
-        return self._tape.values(value) is None
-
-    def rows(self, value: Any, at: int, dimensions: int = 3) -> Tensor:
-        """The rows of all examples of a tensor of the model's code, whose dimension ``at`` counts rows."""
-        if not isinstance(value, Tensor) or value.is_nested or value.dim() != dimensions:
-            raise self.unfit(f"is given something else than a tensor of {dimensions} dimensions")
-        own = self._tape.values(value)
-        own = value.expand(self._tape.examples, *value.shape) if own is None else own
-        return own.movedim(0, at).flatten(at, at + 1)
-
-    def enter(self, rows: Tensor, at: int) -> Tensor:
-        """The tensor that the model's code goes on with, of rows of all examples in dimension ``at``."""
-        return self._tape.enter(rows.unflatten(at, (self._tape.examples, -1)).movedim(at, 0))
-
-    def watch(self, output: Tensor, kept: Tensor, parts: Parts) -> Tensor:
-        """``Tape.watch``, for rows (n k, ..., width): parts are given (n, positions, width) and own names."""
-        trained, n = self._rule.trained, self._tape.units
-
-        def named(gradient: Tensor, kept: Tensor) -> Iterator[Part]:
-            given = (value.reshape(n, -1, value.shape[-1]) for value in (gradient, kept))
-            for own, rows, contribution in parts(*given):
-                if own in trained:
-                    yield trained[own], rows, contribution
-
-        return self._tape.watch(output, kept, named)
 
 
 def _split_rows(rows: Tensor, examples: int) -> Tensor:

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
-from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils.parametrizations import _SpectralNorm
 from torch.nn.utils.parametrize import is_parametrized
@@ -39,25 +38,19 @@ class Linear(RowRule):
     """``nn.Linear`` with any number of positions."""
 
     pointwise = multiplies = True
+    turned = False
 
     def contributions(self, units: int, gradient: Tensor, x: Tensor) -> dict[str, Contribution]:
         left = gradient.reshape(units, -1, gradient.shape[-1])
         right = x.to(gradient.dtype).reshape(units, -1, x.shape[-1])
-        parts: dict[str, Contribution] = {"weight": self.weight(left.mT, right.mT)}
-        if self.layer.bias is not None:
-            parts["bias"] = Rows(summed(left, 1))
-        return parts
-
-    def weight(self, left: Tensor, right: Tensor) -> Contribution:
-        """The gradients by the weight."""
-        return Products(left, right)
+        weight = Products(right.mT, left.mT) if self.turned else Products(left.mT, right.mT)
+        return {"weight": weight, "bias": Rows(summed(left, 1))}
 
 
 class TurnedLinear(Linear):
     """A linear layer whose weight stands as (inputs, outputs): the ``Conv1D`` of Hugging Face."""
 
-    def weight(self, left: Tensor, right: Tensor) -> Contribution:
-        return Products(right, left)
+    turned = True
 
 
 class Convolution(RowRule):
@@ -91,10 +84,7 @@ class Convolution(RowRule):
 
     def contributions(self, units: int, gradient: Tensor, x: Tensor) -> dict[str, Contribution]:
         product = Products(gradient, x.to(gradient.dtype), self._window, len(x) // units)
-        parts: dict[str, Contribution] = {"weight": product}
-        if self.layer.bias is not None:
-            parts["bias"] = Rows(unit_sums(summed(gradient, *self._places), units))
-        return parts
+        return {"weight": product, "bias": Rows(unit_sums(summed(gradient, *self._places), units))}
 
 
 class StandardisedConvolution(Convolution):
@@ -180,41 +170,16 @@ class GroupNorm(RowRule):
         return normalisation.group_norm(x, layer.num_groups, layer.weight, layer.bias, layer.eps)
 
     def contributions(self, units: int, gradient: Tensor, x: Tensor) -> dict[str, Contribution]:
-        weight, bias = group_norm_rows(gradient, x, self.groups, self.layer.eps)
+        weight, bias = group_norm_rows(gradient, x, self.layer.num_groups, self.layer.eps)
         return {"weight": Rows(unit_sums(weight, units)), "bias": Rows(unit_sums(bias, units))}
-
-    @property
-    def groups(self) -> int:
-        """How many groups of channels are normalised by themselves."""
-        return int(self.layer.num_groups)
-
-
-class InstanceNorm(GroupNorm):
-    """``nn.InstanceNorm`` as one group per channel, with the statistics of the example at hand."""
-
-    output = RowRule.output
-
-    @staticmethod
-    def suits(layer: Any) -> bool:
-        return layer.running_mean is None
-
-    def unfit(self, x: Tensor) -> str | None:
-        alone = isinstance(self.layer, _InstanceNorm) and x.dim() == self.layer._get_no_batch_dim()
-        return f"is given a tensor of {x.dim()} dimensions" if alone else None  # its rows would be channels
-
-    @property
-    def groups(self) -> int:
-        return int(self.layer.num_features)
 
 
 class FrozenNorm(RowRule):
-    """A normalisation by running statistics as they stand."""
+    """A batch normalisation by running statistics as they stand."""
 
     @staticmethod
     def suits(layer: Any) -> bool:
         return is_frozen(layer)
-
-    unfit = InstanceNorm.unfit
 
     def contributions(self, units: int, gradient: Tensor, x: Tensor) -> dict[str, Contribution]:
         layer, shape = self.layer, (-1, *(1,) * (x.dim() - 2))
@@ -243,11 +208,6 @@ _RULES: tuple[tuple[type[nn.Module], type[Rule]], ...] = (
     (nn.EmbeddingBag, EmbeddingBag),
     *((kind, LayerNorm) for kind in (nn.LayerNorm, nn.RMSNorm)),
     (nn.GroupNorm, GroupNorm),
-    *(
-        (kind, rule)
-        for rule in (InstanceNorm, FrozenNorm)
-        for kind in (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
-    ),
     *((kind, FrozenNorm) for kind in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)),
     (nn.MultiheadAttention, Attention),
     *((kind, Recurrent) for kind in (nn.RNN, nn.LSTM, nn.GRU)),
