@@ -2,7 +2,7 @@
 
     python -m benchmarks.peers_decisions --data FOLDER [--errors 0.01 0.001] [--chart FOLDER]
 
-The assembly that comes with the package is always there. FOLDER may have another one (Polis),
+The assembly that comes with a clone is always there. FOLDER may have another one (Polis),
 ``decisions/scoop_biodiversity_votes.csv``, and ``cifar10_effnet_lite2_192_q8.npz``, on which 250 teachers are
 trained (nearest class means of 200 examples each). What is not there is left out.
 
@@ -37,9 +37,9 @@ from torch import Tensor
 
 import ringfence as rf
 from benchmarks.pate import log_q, pate_epsilon
+from experiments.assembly.ballots import assembly_ballots
 from ringfence.accounting.decision_publication import publishable_decision_epsilon
 from ringfence.accounting.decisions import DecisionLaw, Neighbours, decision_profile
-from ringfence.data.assembly.assembly import assembly_ballots
 from ringfence.numerics.rounding import rounded_up
 from ringfence.report.chart import Chart, Line, Panel
 from ringfence.report.drawing import save_chart

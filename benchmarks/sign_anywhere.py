@@ -16,9 +16,9 @@ import math
 import torch
 
 import ringfence as rf
+from experiments.assembly.ballots import assembly_ballots
 from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, epsilon_from_rdp, gaussian_epsilon
 from ringfence.accounting.decisions import decision_profile
-from ringfence.data.assembly.assembly import assembly_ballots
 
 SIGMA, DELTA = 10.0, 1e-5
 

@@ -41,7 +41,7 @@ GridName = Annotated[
     str, typer.Option("--data", help="digits, cifar10, cifar100, pets, or a grid file of your own.")
 ]
 FeatureFile = Annotated[
-    Path | None, typer.Option("--features", help="Features and labels: .npz, .npy, .parquet, .safetensors.")
+    Path | None, typer.Option("--features", help="Features and labels: .npz or .parquet.")
 ]
 PublicStatistics = Annotated[
     Path | None, typer.Option(help="Public features whose mean and standard deviation center and scale.")

@@ -10,13 +10,13 @@ from typing import Any
 
 from pandas import DataFrame
 
+from experiments.assembly.ballots import assembly_ballots
 from experiments.drawing import Drawn, curve
 from experiments.progress import track
 from ringfence.accounting.decision_publication import publishable_decision_epsilon
-from ringfence.data.assembly.assembly import assembly_ballots
 from ringfence.mechanisms.sign import StochasticSign
 from ringfence.numerics.rounding import rounded_up
-from ringfence.releases.ballots import decision_account
+from ringfence.releases.ballots import Decisions
 from ringfence.report.chart import Chart, Panel
 
 SIGMAS = (5.0, 7.0, 10.0, 14.0, 20.0, 28.0, 40.0, 57.0, 80.0)  # of the noise, in votes
@@ -44,7 +44,7 @@ def votes(sigmas: Sequence[float] = SIGMAS, draws: int = DRAWS) -> DataFrame:
     rows = []
     for sigma in track(sigmas, "votes"):
         law = StochasticSign(sigma)
-        account = decision_account(law, surplus, neighbours="added", at_most=None, delta=DELTA)
+        account = Decisions(law, surplus, neighbours="added", at_most=None, delta=DELTA).account
         drawn = [
             publishable_decision_epsilon(law, surplus, neighbours="added", delta=DELTA).per_instance_epsilon
             for _ in range(draws)
@@ -64,7 +64,7 @@ def votes(sigmas: Sequence[float] = SIGMAS, draws: int = DRAWS) -> DataFrame:
                 "epsilon": median(values),
                 "low": min(values),
                 "high": max(values),
-                "gaussian_epsilon": account.epsilon,
+                "data_independent_epsilon": account.epsilon,
             }
             for statement, values in found.items()
         ]
@@ -84,10 +84,10 @@ def votes_chart(rows: DataFrame) -> Chart:
         own = rows[rows.statement == statement]
         look: dict[str, Any] = {"mechanism": _LOOKS.get(statement), "dashed": statement == RENYI}
         lines.append(curve(name, own.sort_values("epsilon"), "epsilon", "error", **look))
-        own = own.sort_values("error").assign(ratio=own.gaussian_epsilon / own.epsilon)
+        own = own.sort_values("error").assign(ratio=own.data_independent_epsilon / own.epsilon)
         if statement == PUBLISHABLE:
-            look["low"] = tuple(own.gaussian_epsilon / own.high)
-            look["high"] = tuple(own.gaussian_epsilon / own.low)
+            look["low"] = tuple(own.data_independent_epsilon / own.high)
+            look["high"] = tuple(own.data_independent_epsilon / own.low)
         if statement != DATA_INDEPENDENT:
             ratios.append(curve(name, own, "error", "ratio", **look))
     panels = (

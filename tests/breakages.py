@@ -1048,6 +1048,7 @@ values that are not clamped
 people who are told apart by numbers that stand for several of them
 - asked["rounded"] = (who.abs() >= 2.0**53).cast("int32").sum()
 + pass
+@ src/ringfence/releases/cells.py: releases/engines
 rows without a value are counted in another cell
 - return own.filter(own.cell != _LEFT_OUT) if _LEFT_OUT in places["cell"].to_pylist() else own
 + return own.mutate(cell=own.cell.abs())
@@ -1084,8 +1085,8 @@ several sums for the price of one
 
 @ src/ringfence/releases/counts.py: releases/shares_sums_quantiles
 intervals of counts that are too short
-- "low": [count - far for count in noisy],
-+ "low": [count - far / 2 for count in noisy],
+- used.error, total - far, total
++ used.error, total - far / 2, total
 
 @ src/ringfence/releases/quantiles.py: releases/shares_sums_quantiles
 noise of ranks for half of what one person moves
@@ -1103,11 +1104,11 @@ ranks so far apart that floats round them
 - if shift > _MOST_PEOPLE / 2:
 + if shift > 2.0**1000:
 
-@ src/ringfence/releases/shares.py: releases/every_job
+@ src/ringfence/releases/means.py: releases/every_job
 many questions for the price of one
-- used = count_noise(budget, most * len(names), _UNITS)
-+ used = count_noise(budget, most, _UNITS)
-@ src/ringfence/releases/shares.py: releases/shares_sums_quantiles
+- used = count_noise(budget, most * len(names), _COUNTED)
++ used = count_noise(budget, most, _COUNTED)
+@ src/ringfence/releases/means.py: releases/shares_sums_quantiles
 intervals of shares without the noise of the number of people
 - used.deviation * math.sqrt(answers)
 -     ends
@@ -1188,7 +1189,7 @@ counts below the threshold shown as the threshold
 - (threshold - 1.0, math.inf)
 + (threshold, math.inf)
 
-@ src/ringfence/releases/votes.py: releases/every_job
+@ src/ringfence/releases/decisions.py: releases/every_job
 zeros of a survey are taken for no answer without a word
 - codes[0.0] = UNCLEAR
 + codes[0.0] = -1
@@ -1412,9 +1413,6 @@ a run that was closed saved to another file
 -         state, old
 +         self.findings.settle()
 +         state, old
-two files of one run that both go on
-- old.end()
-+ old.close()
 samples of a step released again after a load
 - self.seed if goes_on else fresh
 + self.seed
@@ -1553,29 +1551,31 @@ one noise for engines of one seed
 - .of("engine", repr(sorted(settings.items())))
 + .of("engine")
 
+@ src/ringfence/training/engine/run.py: faults/training
+a run that goes on without the file that it was saved to
+-                 if first and not new.is_taken:
++                 if True:
 @ src/ringfence/training/engine/run_file.py: report/certificate
 another run's journal certified
 - if spent["run"] != state["run"]:
 + if False:
 @ src/ringfence/training/engine/run_file.py: training/engine/run_file
-a relative name that is another file in another folder
-- self.path = path.resolve()
-+ self.path = path
 another run overwritten
 - if self.path.exists():
 + if False:
+a relative name that is another file in another folder
+- self.path = path.resolve()
++ self.path = path
 @ src/ringfence/training/engine/run_file.py: faults/training
+two files of one run that both go on
+- os.replace(old.journal, self.journal)
++ self.charge(spent)
 a journal that is damaged
 - if checksum != _checksum(text):
 + if False:
 a journal that was put back
 - if spent["account"]["steps"] < state["charged"]:
 + if False:
-a new file that goes on beside the old one
--             self.end()
--             raise
-+             self.close()
-+             raise
 
 @ src/ringfence/training/information.py: training/fisher_tracking
 an example that was never measured with an eta of 0
@@ -1793,14 +1793,16 @@ def copied(root: Path) -> Iterator[Path]:
         yield shutil.copytree(root, Path(folder) / "tree", ignore=keep_out)
 
 
-def tested(tree: Path, options: str, tests: Sequence[str], seconds: float | None = None) -> tuple[int, str]:
+def run_tests(
+    tree: Path, options: str, tests: Sequence[str], seconds: float | None = None
+) -> tuple[int, str]:
     """Status and output of pytest in a copy of the tree; ``TimeoutExpired`` after so many seconds.
 
     What the tests started ends with them.
     """
     names = tree / "tests.txt"
     names.write_text("\n".join(tests))  # more of them than a command line holds
-    run = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", "pytest", *options.split(), f"@{names}"],
         cwd=tree,
         env={**os.environ, "PYTHONPATH": str(tree / "src"), "OMP_NUM_THREADS": "1"},
@@ -1808,13 +1810,12 @@ def tested(tree: Path, options: str, tests: Sequence[str], seconds: float | None
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
-    )
-    try:
-        said, _ = run.communicate(timeout=seconds)
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(run.pid, signal.SIGKILL)
-        run.wait()
+    ) as run:
+        try:
+            said, _ = run.communicate(timeout=seconds)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(run.pid, signal.SIGKILL)
     return run.returncode, said
 
 
@@ -1826,7 +1827,7 @@ def reds(breakage: Breakage) -> int:
         if text.count(breakage.before) != 1:
             raise ValueError(f"{breakage.name}: stands {text.count(breakage.before)} times")
         source.write_text(text.replace(breakage.before, breakage.after))
-        status, said = tested(tree, _OPTIONS, breakage.tests)
+        status, said = run_tests(tree, _OPTIONS, breakage.tests)
     count = sum(map(int, re.findall(r"(\d+) (?:failed|error)", said)))
     if count == 0 and status != 0:
         raise RuntimeError(said)

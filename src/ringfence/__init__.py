@@ -38,14 +38,14 @@ if _typing.TYPE_CHECKING:
     from ringfence.mechanisms.winner import GumbelWinner as GumbelWinner
     from ringfence.mechanisms.winner import NoisyWinner as NoisyWinner
     from ringfence.releases.counts import release_counts as release_counts
+    from ringfence.releases.decisions import release_votes as release_votes
+    from ringfence.releases.decisions import release_winners as release_winners
     from ringfence.releases.means import release_means as release_means
+    from ringfence.releases.means import release_shares as release_shares
     from ringfence.releases.means import release_sums as release_sums
     from ringfence.releases.pate import Pate as Pate
     from ringfence.releases.quantiles import release_quantiles as release_quantiles
     from ringfence.releases.release import Release as Release
-    from ringfence.releases.shares import release_shares as release_shares
-    from ringfence.releases.votes import release_votes as release_votes
-    from ringfence.releases.winners import release_winners as release_winners
     from ringfence.training.clipping import Clamp as Clamp
     from ringfence.training.clipping import Clip as Clip
     from ringfence.training.clipping import Norm as Norm

@@ -39,6 +39,9 @@ def test_nothing_released_costs_nothing() -> None:
     assert conversion.gaussian_delta(0.0, 0.0) == 0
     assert conversion.gaussian_delta(1e6, 0.0) == 1
     assert conversion.sampled_gaussian_epsilon(((0.0, 0.1, 10),), 1e-5) == 0
+    assert conversion.sampled_gaussian_epsilon((), 1e-5) == 0
+    whole = conversion.sampled_gaussian_epsilon(((3.0, 1.0, 2), (0.0, 0.5, 7)), 1e-5)
+    assert whole == pytest.approx(conversion.gaussian_epsilon(math.sqrt(18), 1e-5), rel=1e-12)
 
 
 def test_ex_post_is_the_union_over_orders() -> None:

@@ -7,12 +7,7 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting import subsampling
-from ringfence.accounting.conversion import (
-    epsilon_from_rdp,
-    gaussian_epsilon,
-    sampled_gaussian_epsilon,
-    smallest_mu,
-)
+from ringfence.accounting.conversion import epsilon_from_rdp, sampled_gaussian_epsilon, smallest_mu
 from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.accounting.subsampling import SampledAccountant, subsampled_rdp
 from tests.tensors import float64
@@ -48,14 +43,11 @@ def test_n_steps_are_n_times_one() -> None:
 @pytest.mark.parametrize(
     "law", [LAW, rf.RectifiedGaussian(1.0, 1.0), rf.StochasticSign(1.0), rf.Gaussian(1.0)], ids=repr
 )
-def test_never_above_the_gaussian(law: rf.Mechanism) -> None:
+def test_attacks_are_no_better_than_on_the_gaussian(law: rf.Mechanism) -> None:
     running = account(law)
     running.step(BATCHES, count=10)
-    assert bool((running.worst <= running.gaussian).all())
     assert bool((running.worst <= running.data_independent).all())
     claim = running.guarantee(1e-5)
-    assert claim.per_instance.ex_post_epsilon <= claim.per_instance.gaussian_ex_post_epsilon
-    assert claim.per_instance.epsilon <= claim.per_instance.gaussian_epsilon
     sampled = sampled_gaussian_epsilon(((MU, 0.1, 10),), 1e-5)
     assert claim.epsilon <= sampled * (1 + 1e-6)
     gaussian = rf.PrivacyLoss(((MU, 0.1, 10),))
@@ -103,18 +95,6 @@ def test_everything_released_agrees_with_the_plain_account() -> None:
     assert 1 <= claim.advantage / expected.advantage < 1.02  # here only integer orders are known
     with pytest.raises(ValueError, match=r"sampling_rate must be below 1 where batches are given"):
         running.step(BATCHES)
-
-
-def test_sampled_gaussians_compose() -> None:
-    one = sampled_gaussian_epsilon(((0.3, 0.1, 5),), 1e-5)
-    both = sampled_gaussian_epsilon(((0.3, 0.1, 5), (0.1, 1.0, 1)), 1e-5)
-    assert both > max(one, gaussian_epsilon(0.1, 1e-5))
-    assert sampled_gaussian_epsilon(((3.0, 1.0, 2), (0.0, 0.5, 7)), 1e-5) == pytest.approx(
-        gaussian_epsilon(math.sqrt(18), 1e-5), rel=1e-12
-    )
-    split = sampled_gaussian_epsilon(((0.3, 0.1, 3), (0.3 + 1e-12, 0.1, 2)), 1e-5)
-    assert split == pytest.approx(one, rel=1e-3)
-    assert sampled_gaussian_epsilon((), 1e-5) == 0
 
 
 def test_refusals_name_the_argument() -> None:

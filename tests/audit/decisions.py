@@ -6,8 +6,8 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.mechanisms.decision import Decision
 from ringfence.mechanisms.winner import ConfidentWinner, GumbelWinner, NoisyWinner
+from ringfence.releases.decisions import release_winners
 from ringfence.releases.pate import Pate
-from ringfence.releases.winners import release_winners
 from tests.audit.result import AuditResult
 
 _DELTAS = (1e-5, 1e-3, 1e-2)  # jobs take at most 0.01

@@ -16,10 +16,9 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.noise import Noise
 from ringfence.releases.counts import release_counts
+from ringfence.releases.decisions import release_votes, release_winners
 from ringfence.releases.means import release_means
 from ringfence.releases.release import Release
-from ringfence.releases.votes import release_votes
-from ringfence.releases.winners import release_winners
 from tests.audit.lower_bound import epsilon_lower_bound
 from tests.audit.result import AuditResult
 

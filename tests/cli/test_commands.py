@@ -147,7 +147,7 @@ def test_a_target_is_enough_and_what_was_chosen_is_said(folder: Path) -> None:
         (["probe", "features.npz", "--epsilon", -1], "target_epsilon must be > 0, got -1.0"),
         (["probe", "features.npz", *PROBE, "--secure"], "public_size must be given where releases"),
         (["probe", "features.npz", *PROBE, "--device", "tpu"], "device must be cpu, or one that torch has"),
-        (["probe", "a\nb.npy", *PROBE], "No such file or directory: a b.npy"),
+        (["probe", "a\nb.npz", *PROBE], "No such file or directory: a b.npz"),
     ],
 )  # fmt: skip
 def test_bad_settings_are_one_line(

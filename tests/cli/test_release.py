@@ -34,13 +34,11 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("job", ["counts", "shares", "means", "sums", "quantiles", "votes", "winners"])
-def test_the_shell_has_every_argument_but_two(job: str) -> None:
-    """A seed is for tests, and weights are refused."""
+def test_the_shell_has_every_argument_but_a_seed(job: str) -> None:
     (command,) = (one for one in release_commands.registered_commands if one.name == job)
     assert command.callback is not None
     _, *arguments = inspect.signature(getattr(rf, f"release_{job}")).parameters
-    missing = {*arguments} - {*inspect.signature(command.callback).parameters}
-    assert missing <= {"seed", "weights"}
+    assert {*arguments} - {*inspect.signature(command.callback).parameters} == {"seed"}
 
 
 def test_counts_of_many_files(people: Path, tmp_path: Path) -> None:
@@ -53,7 +51,7 @@ def test_counts_of_many_files(people: Path, tmp_path: Path) -> None:
     assert said.count("<20") == 3  # the west
     assert f"{own / 'account.json'}  (private)" in said
     assert {path.name for path in public.iterdir()} == {
-        *("table.csv", "table_wide.csv", "statement.txt", "chart.png", "report.html")
+        *("table.csv", "statement.txt", "chart.png", "report.html")
     }
     private = json.loads((own / "account.json").read_text())
     assert sum(private["cell_values"]) == 500
@@ -73,13 +71,6 @@ def test_means_as_json_hold_nothing_private(people: Path, tmp_path: Path) -> Non
     assert read.keys() == {"statement", "epsilon", "delta", "columns", "errors", "files"}
     assert read["epsilon"] <= 1.0
     assert read["columns"]["mean"] == pytest.approx([1000, 3000], abs=500)
-
-
-def test_counts_that_were_aggregated(tmp_path: Path) -> None:
-    (tmp_path / "counts.csv").write_text("region,n\nnorth,100\nsouth,50\n")
-    options = ["--counts", "n", "--sigma", 2, "--out", tmp_path / "out"]
-    ran("release", "counts", tmp_path / "counts.csv", *REGIONS, *options)
-    assert "came aggregated" in (tmp_path / "out" / "statement.txt").read_text()
 
 
 def test_votes_and_winners_keep_their_chances_of_error(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Every format gives the same arrays; whatever is wrong is named with its file and key."""
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from safetensors.torch import save_file
 
 from ringfence.data.features import read_features, read_theta
 
@@ -30,23 +28,15 @@ def npz(path: Path, arrays: dict[str, Any]) -> Path:
     return path.with_suffix(".npz")
 
 
-def tensors(path: Path, arrays: dict[str, Any]) -> Path:
-    save_file({key: torch.tensor(array) for key, array in arrays.items()}, path.with_suffix(".safetensors"))
-    return path.with_suffix(".safetensors")
-
-
 def parquet(path: Path, columns: dict[str, Any]) -> Path:
     pq.write_table(pa.table(columns), path.with_suffix(".parquet"))
     return path.with_suffix(".parquet")
 
 
 @pytest.mark.parametrize("names", NAMES)
-@pytest.mark.parametrize("write", [npz, tensors])
-def test_arrays_under_every_set_of_names(
-    write: Callable[[Path, dict[str, Any]], Path], names: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_arrays_under_every_set_of_names(names: tuple[str, ...], tmp_path: Path) -> None:
     arrays = dict(zip(names, (X, Y, X_TEST, Y_TEST), strict=True))
-    data = read_features(write(tmp_path / "data", arrays))
+    data = read_features(npz(tmp_path / "data", arrays))
     assert data.train_features.dtype == np.float32
     assert data.train_labels.dtype == np.int64
     for given, wanted in zip(
@@ -55,36 +45,17 @@ def test_arrays_under_every_set_of_names(
         strict=True,
     ):
         assert np.array_equal(given, wanted)
-    data = read_features(write(tmp_path / "data", {key: arrays[key] for key in names[:2]}))
+    data = read_features(npz(tmp_path / "data", {key: arrays[key] for key in names[:2]}))
     assert np.array_equal(data.train_features, X)
     assert (data.test_features, data.test_labels) == (None, None)
 
 
-@pytest.mark.parametrize("write", [npz, tensors])
-def test_quantised_features(write: Callable[[Path, dict[str, Any]], Path], tmp_path: Path) -> None:
+def test_quantised_features(tmp_path: Path) -> None:
     q = np.arange(256, dtype=np.uint8).reshape(64, 4)
-    data = read_features(write(tmp_path / "data", {"q_train": q, "y_train": np.arange(64)}))
+    data = read_features(npz(tmp_path / "data", {"q_train": q, "y_train": np.arange(64)}))
     assert data.train_features.dtype == np.float32
     for got, level in zip(data.train_features.ravel().tolist(), q.ravel().tolist(), strict=True):
         assert got == pytest.approx(6 * (level / 255) ** 2, rel=1e-6)
-
-
-def test_half_precision_keeps_its_values(tmp_path: Path) -> None:
-    values = torch.tensor([[1.0, -0.15625]], dtype=torch.bfloat16)
-    save_file({"features": values, "labels": torch.tensor([3])}, tmp_path / "a.safetensors")
-    assert read_features(tmp_path / "a.safetensors").train_features.tolist() == [[1.0, -0.15625]]
-
-
-def test_an_array_with_its_labels_beside_it_or_elsewhere(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", X)
-    with pytest.raises(FileNotFoundError, match=r"No such file for the labels of .*a\.npy.*a\.labels\.npy"):
-        read_features(tmp_path / "a.npy")
-    np.save(tmp_path / "a.labels.npy", Y)
-    np.save(tmp_path / "other.npy", Y[::-1])
-    assert np.array_equal(read_features(tmp_path / "a.npy").train_labels, Y)
-    assert np.array_equal(read_features(tmp_path / "a.npy", tmp_path / "other.npy").train_labels, Y[::-1])
-    with pytest.raises(ValueError, match=r"labels are for \.npy files"):
-        read_features(npz(tmp_path / "b", {"features": X, "labels": Y}), tmp_path / "other.npy")
 
 
 LISTS = {
@@ -154,11 +125,8 @@ BAD[2, 1] = np.nan
         ),
     ],
 )
-@pytest.mark.parametrize("write", [npz, tensors])
-def test_what_is_wrong_is_named(
-    write: Callable[[Path, dict[str, Any]], Path], arrays: dict[str, Any], complaint: str, tmp_path: Path
-) -> None:
-    file = write(tmp_path / "data", arrays)
+def test_what_is_wrong_is_named(arrays: dict[str, Any], complaint: str, tmp_path: Path) -> None:
+    file = npz(tmp_path / "data", arrays)
     with pytest.raises(ValueError, match=complaint) as error:
         read_features(file)
     assert str(error.value).startswith(str(file))
@@ -192,7 +160,7 @@ def test_what_is_wrong_in_parquet_is_named(change: dict[str, Any], complaint: st
     assert str(error.value).startswith(str(file))
 
 
-@pytest.mark.parametrize("ending", [".npz", ".npy", ".parquet", ".safetensors", ".csv"])
+@pytest.mark.parametrize("ending", [".npz", ".parquet", ".csv"])
 def test_files_that_are_something_else(ending: str, tmp_path: Path) -> None:
     file = tmp_path / f"text{ending}"
     file.write_text("no array " * 100)
@@ -214,7 +182,7 @@ def test_nothing_in_a_file_is_run(tmp_path: Path) -> None:
         read_features(npz(tmp_path / "a", {"features": pickles, "labels": Y}))
     np.save(tmp_path / "b.npy", pickles)
     with pytest.raises(ValueError, match=r"b\.npy is not a \.npy file of numbers"):
-        read_features(tmp_path / "b.npy")
+        read_theta(tmp_path / "b.npy")
     np.save(tmp_path / "c.npy", X)
     (tmp_path / "c.npy").rename(tmp_path / "c.npz")
     with pytest.raises(ValueError, match=r"c\.npz is not a \.npz file of arrays"):

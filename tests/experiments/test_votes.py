@@ -5,8 +5,8 @@ import torch
 from pandas import DataFrame
 
 import ringfence as rf
+from experiments.assembly.ballots import assembly_ballots
 from experiments.votes import DATA_INDEPENDENT, PUBLISHABLE, RENYI, TIGHT, votes, votes_chart
-from ringfence.data.assembly.assembly import assembly_ballots
 from tests.report.samples import assert_readable
 
 
@@ -60,7 +60,7 @@ def test_the_chart_holds_the_rows_and_says_what_is_sensitive():
         for sigma in (8.0, 16.0)
         for name, epsilon in found.items()
     ]
-    columns = ["statement", "sigma", "error", "epsilon", "low", "high", "gaussian_epsilon"]
+    columns = ["statement", "sigma", "error", "epsilon", "low", "high", "data_independent_epsilon"]
     chart = votes_chart(DataFrame(rows, columns=columns))
     assert_readable(chart)
     errors, ratios = chart.panels

@@ -9,30 +9,38 @@ import ringfence as rf
 from ringfence.accounting.decision_publication import publishing_cost
 from ringfence.accounting.decisions import decision_profile
 from ringfence.noise import Noise
-from ringfence.releases.ballots import Votes, decision_account, publishing_loss, read_ballots, read_counts
+from ringfence.releases.ballots import (
+    Decisions,
+    Votes,
+    count_marks,
+    keep_few,
+    publishing_loss,
+    read_ballots,
+    read_counts,
+)
 from ringfence.releases.reader import public_values
 from tests.tensors import float64
 
 
 def test_the_smallest_proof_counts_and_covers_every_voter() -> None:
     marks = torch.tensor([[0, 0]] * 30 + [[1, -1]] * 10)
-    votes = Votes.of_ballots(["a", "b"], ("yes", "no"), marks, list(range(40)))
+    votes = Votes(["a", "b"], ("yes", "no"), count_marks(["a", "b"], marks, 2), "persons")
     law, surplus = rf.StochasticSign(10.0), float64([20, 30])
-    account = decision_account(law, surplus, neighbours="added", at_most=None, delta=1e-6, votes=votes)
+    account = Decisions(law, surplus, neighbours="added", at_most=None, delta=1e-6, votes=votes).account
     profile = decision_profile(law, surplus, neighbours="added")
     assert account.per_instance.epsilon == min(profile.epsilon(1e-6), account.per_instance.renyi_epsilon)
     assert account.per_instance.epsilon < account.epsilon
     first, wrong = account.statement.splitlines()
     assert "plus or minus any one person" in first
     assert "largest at a, 0.02276; 0.02411 of 2 decisions" in wrong
-    replaced = decision_account(law, surplus, neighbours="replaced", at_most=None, delta=1e-6)
+    replaced = Decisions(law, surplus, neighbours="replaced", at_most=None, delta=1e-6).account
     assert "the values of any one person replaced" in replaced.statement
     assert replaced.per_instance.epsilon > account.per_instance.epsilon
 
 
 def test_publishing_is_in_the_sums_of_both_directions() -> None:
     how = {"neighbours": "added", "at_most": None, "delta": 1e-6}
-    plain = decision_account(rf.StochasticSign(10.0), float64([3]), **how)
+    plain = Decisions(rf.StochasticSign(10.0), float64([3]), **how).account
     more = plain.plus(publishing_loss(publishing_cost(0.5 / 10**2, binary=True), plain.promised.change))
     orders = rf.DecisionAccountant(rf.StochasticSign(10.0), neighbours="added").orders
     added = publishing_cost(0.5 / 10**2, binary=True) * orders
@@ -46,7 +54,7 @@ def test_publishing_is_in_the_sums_of_both_directions() -> None:
 def test_an_adaptive_account_proves_the_ex_post_number_and_what_holds_for_every_dataset() -> None:
     how = {"neighbours": "replaced", "at_most": None, "delta": 1e-6}
     law, counts = rf.NoisyWinner(10.0), float64([[90, 3, 7], [50, 40, 10]])
-    fixed, adaptive = (decision_account(law, counts, adaptive=flag, **how) for flag in (False, True))
+    fixed, adaptive = (Decisions(law, counts, adaptive=flag, **how).account for flag in (False, True))
     assert fixed.per_instance.epsilon < adaptive.per_instance.epsilon == adaptive.epsilon == fixed.epsilon
     assert fixed.per_instance.ex_post_epsilon == adaptive.per_instance.ex_post_epsilon
     assert "may depend on earlier answers" in adaptive.statement.splitlines()[1]
@@ -68,22 +76,18 @@ def test_counts_and_ballots_agree() -> None:
     assert np.array_equal(counted.counts, as_is.counts)
     assert (counted.queries, counted.choices, counted.rows_are) == (["x", "y"], ("a", "b"), "persons")
     assert (as_is.queries, as_is.choices, as_is.rows_are) == ([1, 2], ("0", "1"), "aggregated")
-    assert as_is.marks is None
-    assert counted.people == [4, 5, 6]
 
 
 def test_which_marks_count_depends_on_the_person_alone_and_is_fair() -> None:
     marks = torch.randint(-1, 2, (4000, 5), generator=torch.Generator().manual_seed(0))
-    ballots = Votes.of_ballots(list("abcde"), ("yes", "no"), marks)
-    kept = ballots.limit(2, Noise(seed=1)).marks
+    kept = keep_few(marks, 2, Noise(seed=1).at("ballots"))
     assert bool(((kept == marks) | (kept == -1)).all())
     assert torch.equal((kept >= 0).sum(dim=1), (marks >= 0).sum(dim=1).clamp(max=2))
-    fewer = Votes.of_ballots(list("abcde"), ("yes", "no"), marks[:-1]).limit(2, Noise(seed=1)).marks
+    fewer = keep_few(marks[:-1], 2, Noise(seed=1).at("ballots"))
     assert torch.equal(fewer, kept[:-1])
     full = (marks >= 0).all(dim=1)
     shares = (kept[full] >= 0).double().mean(dim=0)  # of 2 in 5
     assert float((shares - 0.4).abs().max()) < 4 * (0.24 / int(full.sum())) ** 0.5
-    assert ballots.limit(5, Noise()) is ballots
 
 
 def test_values_in_files_are_text() -> None:

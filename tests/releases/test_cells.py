@@ -49,29 +49,6 @@ def test_edges_belong_to_the_bin_above_and_the_last_to_its_own() -> None:
     assert list(fine.values()) == [10] * 10
 
 
-@pytest.mark.parametrize("person", [None, "id"])
-@pytest.mark.parametrize("missing", ["drop", "category"])
-def test_rows_without_a_value_are_left_out_or_counted_apart(missing: Any, person: str | None) -> None:
-    frame = pandas.DataFrame(
-        {"region": ["n", None, "s", "s", None], "age": [3.0, 4.0, None, 70.0, None], "id": range(5), "x": 1.0}
-    )
-    with open_rows(frame) as rows:
-        cells = public_cells(
-            rows, ["region", "age"], {"region": ["n", "s"]}, {"age": [0, 18, 99]}, (), missing
-        )
-        people = people_in(rows, cells, person, 1)
-        assert people.tolist() == sums_in(rows, cells, [HALF], person, 1)[0].tolist()
-    found = dict(zip(zip(*cells.columns.values(), strict=True), people.tolist(), strict=True))
-    young, old = "0 to under 18", "18 to 99"
-    wanted = {("n", young): 1, ("s", old): 1}
-    if missing == "category":
-        wanted |= {(None, young): 1, ("s", None): 1, (None, None): 1}
-        assert len(found) == 9
-    assert {cell: many for cell, many in found.items() if many} == wanted
-    told = "Rows left out, which have no value in a column of the cells: 3."
-    assert (told in rows.for_owner) == (missing == "drop")
-
-
 def test_a_row_that_lacks_one_value_counts_in_no_sum() -> None:
     frame = pandas.DataFrame({"x": [1.0, 1.0, 1.0, None], "y": [2.0, None, 2.0, 2.0]})
     with open_rows(frame) as rows:

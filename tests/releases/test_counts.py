@@ -11,7 +11,6 @@ import torch
 import ringfence as rf
 from ringfence.accounting.conversion import gaussian_epsilon
 from ringfence.releases.budget import GaussianNoise
-from ringfence.releases.counts import array_counts, table_counts
 from tests.tensors import float64
 
 PEOPLE = pandas.DataFrame(
@@ -58,12 +57,10 @@ def test_the_sentence_to_print_says_what_was_done_and_nothing_private() -> None:
     assert table.statement.public == (
         "These counts are protected by differential privacy (epsilon 1, delta 1e-06) for each person (each "
         "row is taken as one person): Laplace noise with a standard deviation of 1.36 was added to every "
-        "count, and noisy counts below 40 are not shown."
+        "count, and noisy counts below 40 are not shown; the intervals have a coverage of 0.95."
     )
     assert str(table.statement).startswith(table.statement.public)
     assert "below the threshold" not in str(table.statement)
-    with pytest.raises(AttributeError, match=r"Statement\.sensitive is now Release\.account\.statement"):
-        table.statement.sensitive  # type: ignore[attr-defined]  # noqa: B018
     seeded = rf.release_counts(PEOPLE, "region", domain=REGIONS, epsilon=1.0, seed=1)
     assert "Fixed seed: for testing, not a private release." in seeded.statement.public
 
@@ -74,7 +71,8 @@ def test_counts_that_were_aggregated_are_taken_as_they_are() -> None:
     again = rf.release_counts(PEOPLE[PEOPLE["region"] != "w"], "region", domain=REGIONS, sigma=1.0, seed=1)
     assert once.values.column("count").to_pylist() == again.values["count"].tolist()
     assert any(
-        "each person must have been counted in at most 1 cell" in said for said in once.statement.promises
+        "each person must have been counted in at most 1 of the cells" in said
+        for said in once.statement.promises
     )
 
 
@@ -101,17 +99,18 @@ def test_the_statement_says_what_suppression_does_to_the_counts_that_are_shown()
     assert len(seen) / 20_000 == pytest.approx(chance, rel=0.1)
     assert float(np.mean(seen)) - 15 == pytest.approx(above, rel=0.03)
     said = str(table.statement)
-    assert "whatever the data" not in said
+    assert "on whole numbers, whatever the data" not in said
     assert "a true 20 is shown with a chance of 55 %, then 3.1 too large" in said
     assert "a true 11 is shown with a chance of 2.2 %, then 10 too large on average" in said
-    assert "whatever the data" in rf.release_counts(np.ones(2), sigma=4.24).statement.promises[-2]
-    least = rf.release_counts(np.ones(2), sigma=4.24, suppress_below=3).statement.promises[-2]
+    assert "whatever the data" in rf.release_counts(np.ones(2), sigma=4.24).statement.promises[-1]
+    least = rf.release_counts(np.ones(2), sigma=4.24, suppress_below=3).statement.promises[-1]
     assert "a true 0 is shown with" in least
     rf.release_counts(np.ones(2), sigma=1.0, suppress_below=2**40)  # a chance too small for a number
 
 
 def test_a_person_is_never_in_more_cells_than_there_are() -> None:
-    assert array_counts(np.array([3, 4]), at_most=9)[2] == 2
     visits = np.array([[7, 0], [7, 1], [8, 1]])
-    theta, source, most = table_counts(visits, [1], {1: [0, 1]}, None, person=0, at_most=9, counts=None)
-    assert (most, theta.tolist(), source.rows_are) == (2, [1.0, 2.0], "persons")
+    of_people = rf.release_counts(visits, [1], domain={1: [0, 1]}, person=0, at_most=9, sigma=4.0)
+    assert of_people.account.details["cell_values"] == [1.0, 2.0]
+    for made in (of_people, rf.release_counts(np.array([3, 4]), at_most=9, sigma=4.0)):
+        assert dict(made.settings)["cells of one person"] == "at most 2"

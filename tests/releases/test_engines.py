@@ -131,7 +131,7 @@ if "RINGFENCE_ENGINES" in os.environ:  # make engines
     KINDS |= {"spark": in_spark, "postgresql": in_postgresql}
 
 
-# What the reader opens as the same columns of the same engine as another kind, of which the jobs then ask the same.
+# What the reader opens as the same columns of the same engine as another kind: of both, jobs ask the same.
 ALIKE = {"polars": "pyarrow", "relation": "pyarrow", "parquet": "pyarrow", "memtable": "ibis on duckdb"}
 
 
@@ -184,6 +184,9 @@ def test_counts(data: Any, persons: bool) -> None:
     assert found.account.details["cell_values"] == truth(
         lambda row: (row["ward"], age_group(row)), keys, persons
     )
+    same = type(data).__module__.partition(".")[0] in ("pandas", "polars", "ibis")
+    assert isinstance(found.values, type(data) if same else pyarrow.Table)
+    assert isinstance(found.errors, type(found.values))
 
 
 def test_a_column_of_booleans(data: Any) -> None:
@@ -368,12 +371,17 @@ def test_arrays(make: Any) -> None:
     numbers = make(
         [[float(value) for value in row] for row in zip(*(MESSY[n] for n in NUMBERS), strict=True)]
     )
+    people = rf.release_counts(numbers, [0], domain={0: range(60)}, suppress_below=4, sigma=1.0)
+    assert isinstance(people.values, type(numbers))
+    assert np.isnan(np.asarray(people.values)[:, 1]).tolist() == people.columns["suppressed"]
     bins = {1: [0, 18, 65, math.inf]}
     counts = rf.release_counts(numbers, [1], bins=bins, person=0, at_most=3, sigma=1.0)
     assert counts.account.details["cell_values"] == truth(age_group, [0, 1, 2], persons=True)
     answers = make([[value or 0 for value in row] for row in zip(MESSY["tree"], MESSY["car"], strict=True)])
-    votes = rf.release_votes(answers, sigma=1.0).account.details["votes"]
-    assert votes == [sum(answer or 0 for answer in MESSY[name]) for name in ("tree", "car")]
+    votes = rf.release_votes(answers, sigma=1.0)
+    assert votes.account.details["votes"] == [sum(filter(None, MESSY[name])) for name in ("tree", "car")]
+    assert isinstance(votes.values, type(numbers))
+    assert set(votes.values.tolist()) <= {1, -1}
 
 
 def test_floats_that_stand_for_several_people_and_infinite_values_are_refused() -> None:

@@ -148,16 +148,11 @@ def test_two_releases_with_one_source_of_noise_share_none_of_it(job: Job, data: 
     assert (abs(other - 50 - 2 * (first - 50)) > 2 if data.ndim == 1 else other != first).any()
 
 
-def test_the_smallest_proof_is_the_per_instance_number_and_old_names_say_so() -> None:
+def test_the_smallest_proof_is_the_per_instance_number() -> None:
     account = rf.release_counts(np.array([3, 80]), sigma=4.0, suppress_below=30).account
     assert account.per_instance.proof == "the worst cell, exactly"
     assert account.per_instance.epsilon < account.per_instance.renyi_epsilon
     assert "for the one release it is about" in account.per_instance.statement
-    for old, new in (("epsilon_tight", "per_instance.epsilon"), ("sentence", "statement")):
-        with pytest.raises(AttributeError, match=f"is now ReleaseAccount.{new}$"):
-            getattr(account, old)
-    with pytest.raises(AttributeError, match="no attribute 'epsilons'"):
-        account.epsilons  # noqa: B018
     with pytest.raises(FloatingPointError, match=r"more than epsilon=0\.5"):
         Budget.checked(0.5, 1e-6).charge(account, "a table")
 
@@ -236,10 +231,8 @@ NO_COUNT = r"column 'cat' must hold counts \(0, 1, 2, ...\), got "
         ("means", PEOPLE, {**AGES, "coverage": 1.0}, "coverage must be"),
         ("means", PEOPLE, {**AGES, "noise": "gaussian", "delta": 0.0}, r"delta must be in \(0, 1\)"),
         ("means", PEOPLE.assign(age=math.nan), AGES, "column 'age' has a missing value"),
-        ("means", PEOPLE, {**AGES, "weights": "id"}, "weights must be left out, got id: a person of weight"),
         ("means", PEOPLE, {**AGES, "of": ["age", "age"]}, "of must name at least one column, and each once"),
         ("sums", PEOPLE, {**AGES, "lower": [0, 1]}, "lower must be a number, or one for each of 1 columns"),
-        ("sums", PEOPLE, {**AGES, "weights": [1.0]}, "weights must be left out, got <class 'list'>"),
         ("counts", PEOPLE, {**REGIONS, "margins": 1}, "margins must be True or False"),
         ("counts", ONE, {"margins": True}, "margins must be False where data holds counts without names"),
         ("shares", ANSWERS, {"questions": []}, "questions must name at least one column"),

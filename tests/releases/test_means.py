@@ -57,8 +57,7 @@ def test_the_sentence_to_print() -> None:
         "These means are protected by differential privacy (epsilon 1, delta 1e-06) for each person (each "
         "row is taken as one person): values of income were clamped to 0 to 40, Laplace noise was added, and "
         "groups with a noisy size below 50 are not shown (the noise decides: one person alone is a "
-        "group that is shown with a chance of at most 0.001 %); the intervals allow for the "
-        "noise, with a coverage of 0.95."
+        "group that is shown with a chance of at most 0.001 %); the intervals have a coverage of 0.95."
     )
     assert isinstance(means.values, polars.DataFrame)
 

@@ -9,7 +9,6 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -197,16 +196,6 @@ def test_many_files_are_one_table_and_text_stays_text(tmp_path: Path) -> None:
     assert found == {("007", "1", None), ("8", "2", None), (None, None, None), ("9", None, "x")}
 
 
-def test_parquet_and_frames_give_the_same_rows(tmp_path: Path) -> None:
-    frame = pandas.DataFrame({"x": [1.5, float("nan")], "y": ["a", None]})
-    pyarrow.parquet.write_table(pyarrow.Table.from_pandas(frame), tmp_path / "t.parquet")
-    for data in (frame, tmp_path / "t.parquet", [str(tmp_path / "t.parquet")]):
-        assert set(rows_of(data, "x", "y")) == {(1.5, "a"), (None, None)}
-        with open_rows(data) as rows:
-            no_numbers = rows.ask(rows.table.select(n=rows.numbers("of", "y")))
-        assert no_numbers.to_pydict() == {"n": [None, None]}
-
-
 @pytest.mark.parametrize(
     ("names", "complaint"),
     [
@@ -264,53 +253,6 @@ def test_cells_with_line_breaks_are_read_by_one_thread_as_they_are(tmp_path: Pat
     with open_rows(tmp_path / "t.csv") as rows:
         counts = rows.table.aggregate(n=rows.table.count(), c=(rows.table.language == "C").sum())
         assert rows.ask(counts).to_pylist() == [{"n": 650_002, "c": 1}]
-
-
-COLUMNS = {"ward": [0, 1, 1, 2] * 50, "sex": [0, 1, 0, 1] * 50}
-KINDS = {
-    "pandas": pandas.DataFrame,
-    "polars": polars.DataFrame,
-    "pyarrow": pyarrow.table,
-    "numpy": lambda columns: np.column_stack(list(columns.values())),
-    "torch": lambda columns: torch.tensor(list(columns.values())).T,
-}
-
-
-def plain(frame: Any) -> list[list[float]]:
-    """The numbers of any frame, row by row."""
-    if hasattr(frame, "to_pydict"):
-        frame = pandas.DataFrame(frame.to_pydict())
-    if hasattr(frame, "to_numpy"):
-        frame = frame.to_numpy()
-    return np.asarray(frame, dtype=float).tolist()
-
-
-@cache
-def expected() -> list[list[float]]:
-    """The table of a pandas frame."""
-    domain = {"ward": [0, 1, 2, 3], "sex": [0, 1]}
-    frame = pandas.DataFrame(COLUMNS)
-    table = rf.release_counts(frame, ["ward", "sex"], domain=domain, sigma=3.0, seed=1)
-    return plain(table.values)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_gives_the_same_numbers_in_its_own_kind(kind: str) -> None:
-    data = KINDS[kind](COLUMNS)
-    by: list[Any] = ["ward", "sex"] if kind in ("pandas", "polars", "pyarrow") else [0, 1]
-    domain = {by[0]: [0, 1, 2, 3], by[1]: [0, 1]}
-    table = rf.release_counts(data, by, domain=domain, sigma=3.0, seed=1)
-    assert type(table.values) is type(data)
-    assert type(table.errors) is type(data)
-    assert plain(table.values) == expected()
-    assert len(expected()) == 8
-
-
-def test_hidden_numbers_are_missing_in_every_kind() -> None:
-    columns = {"0": [1, 2], "count": [5, None]}
-    for kind, make in KINDS.items():
-        made = make_table(read_table(make({"a": [1], "b": [2]})).kind, columns)
-        assert np.isnan(plain(made)[1][1]), kind
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import ringfence as rf
 from ringfence.accounting.decisions import loss_of_any
 from ringfence.mechanisms.winner import GumbelWinner
 from ringfence.releases.budget import GaussianNoise, LaplaceNoise, half_width_of_sum
-from ringfence.releases.counts import margins_of, non_negative
+from ringfence.releases.counts import non_negative, with_totals
 from ringfence.releases.quantiles import Target, level_range
 
 MANY = 1500
@@ -151,7 +151,7 @@ def test_margins_agree_with_the_cells_and_are_said_to() -> None:
         assert "nearest whole numbers from 0 on" in made.statement.public
         assert made.account.epsilon <= 1.0
     with pytest.raises(ValueError, match="column 'a' must not have the value 'total'"):
-        margins_of({"a": ["total"]})
+        with_totals({"a": ["total"]})
 
 
 @pytest.mark.parametrize("noisy", [[5, -3, 4, 0], [-2, -2], [7, 0, 1], [1, -1, 1], [100, -99, 3, 3, 3], []])

@@ -55,7 +55,7 @@ def everything() -> Chart:
         shaded=(1.0, 2.0),
         shaded_name="usual epsilons",
     )
-    return Chart("everything", "Everything", "All there is.", (logarithmic, linear, linear), 2)
+    return Chart("everything", "Everything", "All there is.", (logarithmic, linear, linear), 2, "And more.")
 
 
 def hostile_chart(name: str = "hostile") -> Chart:
@@ -94,7 +94,7 @@ def bars() -> Chart:
     """Bars with whiskers and names, one of them hidden, and a y axis that reaches farther than they do."""
     whole, nothing = math.nan, (math.nan,) * 2
     shown = Line("count", (0.0, 1.0, 2.0), (3.0, 5.0, whole), (2.0, 4.0, whole), (4.5, 6.0, whole), bars=True)
-    hidden = Line("below 2", (0.0, 1.0, 2.0), (*nothing, 2.0), mechanism="any", bars=True)
+    hidden = Line("below 2", (0.0, 1.0, 2.0), (*nothing, 2.0), mechanism="any", dashed=True, bars=True)
     panel = Panel(
         "", "cell", "n", (shown, hidden), y_from_zero=True, y_also=(40.0,), x_names=("a $", "<b>", "c")
     )

@@ -1,9 +1,8 @@
 """Charts: lines that fit together, looks that can be told apart, files and SVG for pages."""
 
 import math
-import re
 import sys
-from dataclasses import replace
+from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import is_color_like
 
 from ringfence.report.chart import Chart, Line, Panel, looks
-from ringfence.report.drawing import page_drawing, paper_figure, save_chart
+from ringfence.report.drawing import paper_figure, save_chart, svg_address
 from tests.faults.conditions import no_room_beyond
 from tests.report.samples import bars, everything, hostile_chart
 
@@ -30,16 +29,6 @@ LEGEND = [
 ]
 
 
-def test_lines_that_do_not_fit_are_refused() -> None:
-    for columns, message in (
-        (((),), "y of line 'a' must have 1 values, got 0"),
-        (((1.0,), (), (1.0,)), "low of line 'a' must have 1 values, got 0"),
-        (((1.0,), (1.0,)), "line 'a' must have low and high, or neither"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            Line("a", (1.0,), *columns)
-
-
 def test_mechanisms_differ_in_colour_and_in_marker() -> None:
     names = ("Gaussian", "rectified", "truncated", "sign", "quantised")
     by_name = looks(everything())
@@ -51,12 +40,6 @@ def test_what_is_no_mechanism_gets_a_look_of_its_own() -> None:
     by_name = looks(Chart("", "", "", (Panel("", "", "", lines),)))
     assert len({by_name[line.looks_like] for line in lines}) == 9
     assert all(is_color_like(look.color) for look in by_name.values())
-
-
-def test_a_look_that_does_not_exist_is_refused_by_name() -> None:
-    line = Line("bound = claim", (), (), mechanism="quantized")
-    with pytest.raises(ValueError, match=r"line 'bound = claim' must be one of .*, got 'quantized'"):
-        looks(Chart("", "", "", (Panel("", "", "", (line,)),)))
 
 
 def test_everything_is_drawn() -> None:
@@ -168,16 +151,11 @@ def test_matplotlib_missing_is_said_by_name(monkeypatch: pytest.MonkeyPatch) -> 
         paper_figure(everything())
 
 
-@pytest.mark.parametrize("name", ["", "..", "a/b", "/etc/passwd"])
-def test_a_name_does_not_leave_the_folder(name: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="name must be a file name"):
-        save_chart(replace(everything(), name=name), tmp_path)
-
-
 def test_bars_have_whiskers_names_and_a_common_reach() -> None:
     (place,) = paper_figure(bars()).axes
     assert [bar.get_height() for bar in place.patches] == [3.0, 5.0, 2.0]
-    assert {(round(bar.get_width(), 9), bar.get_alpha()) for bar in place.patches} == {(0.8, 0.75)}
+    assert [bar.get_linestyle() for bar in place.patches] == ["solid", "solid", "--"]  # a frame: not shown
+    assert {round(bar.get_width(), 9) for bar in place.patches} == {0.8}
     assert [label.get_text() for label in place.get_xticklabels()] == ["a \\$", "<b>", "c"]
     (whiskers,) = place.collections
     assert [path.vertices[:, 1].tolist() for path in whiskers.get_paths()] == [[2.0, 4.5], [4.0, 6.0]]
@@ -192,20 +170,15 @@ def test_a_full_disk_leaves_the_old_chart(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_a_page_has_a_drawing_per_panel_and_a_sample_per_name() -> None:
-    drawing = page_drawing(everything(), "figure")
-    assert [title for title, _ in drawing.panels] == [panel.title for panel in everything().panels]
-    assert [name for name, _ in drawing.legend] == LEGEND
-    assert "not drawn: 2 off the axes" in drawing.panels[0][1]
-    assert (drawing.panels[0][1][:21], drawing.widest) == ('<svg viewBox="0 0 223', 224)
-    assert page_drawing(everything(), "figure") == drawing
-
-
-def test_a_lone_panel_does_not_repeat_the_title() -> None:
-    panel = Panel("one", "x", "y", (Line("sign", (1.0,), (2.0,)),))
-    assert [page_drawing(Chart("", name, "", (panel,)), "a").panels[0][0] for name in ("one", "two")] == [
-        "", "one",
-    ]  # fmt: skip
+@pytest.mark.parametrize("phone", [False, True])
+def test_a_page_has_the_same_drawing_whose_text_is_text(phone: bool) -> None:
+    start, _, drawn = svg_address(everything(), phone).partition(",")
+    assert start == "data:image/svg+xml;base64"
+    text = b64decode(drawn).decode()
+    for words in (*LEGEND, "not drawn: 2 off the axes"):
+        assert f">{words}</text>" in text
+    assert float(text.split('viewBox="0 0 ')[1].split()[0]) == pytest.approx(72 * (3.5 if phone else 6.6))
+    assert svg_address(everything(), phone).endswith(drawn)  # the same each time
 
 
 def test_many_names_below_bars_make_a_panel_wide_and_very_many_are_left_out_in_turn() -> None:
@@ -216,7 +189,6 @@ def test_many_names_below_bars_make_a_panel_wide_and_very_many_are_left_out_in_t
         assert paper_figure(chart).get_figwidth() == pytest.approx(width)
         (place,) = paper_figure(chart).axes
         assert [label.get_text() for label in place.get_xticklabels()] == [names[at] for at in shown]
-        assert f'viewBox="0 0 {72 * width} ' in page_drawing(chart, "a").panels[0][1]
 
 
 def test_bars_of_whole_numbers_have_whole_ticks_and_short_names_lie_flat() -> None:
@@ -224,10 +196,3 @@ def test_bars_of_whole_numbers_have_whole_ticks_and_short_names_lie_flat() -> No
     place = of_line(line, x_names=("no", "yes"))
     assert all(tick.is_integer() for tick in place.get_yticks().tolist())
     assert [label.get_rotation() for label in place.get_xticklabels()] == [0, 0]
-
-
-def test_a_page_finds_the_pattern_of_a_hatching() -> None:
-    line = Line("sign", (0.0,), (1.0,), bars=True, hatched=True)
-    drawn = page_drawing(Chart("", "", "", (Panel("", "x", "y", (line,)),)), "a").panels[0][1]
-    (pattern,) = set(re.findall(r'<pattern id="([^"]*)"', drawn))
-    assert f"url(#{pattern})" in drawn

@@ -12,7 +12,7 @@ length of the move is bounded, the worst move fills a budget (``sensitivity.fill
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -323,11 +323,8 @@ class PerInstanceAccountant(Accountant):
         self.bounded_zcdp += count * bounded
         self.steps += count
 
-    def charge(self, theta: Tensor, batches: Iterable[Tensor] | None = None) -> None:
-        """Charges one release of ``theta``, as ``Account.charge``.
-
-        Every record is in the release, so ``batches`` of other samples are not looked at.
-        """
+    def charge(self, theta: Tensor) -> None:
+        """Charges one release of ``theta``, as ``Account.charge``: every record is in it."""
         self.step(theta)
 
     def adds_coordinates(self, theta: Tensor) -> bool:

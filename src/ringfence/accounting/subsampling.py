@@ -380,16 +380,12 @@ class SampledAccountant(Accountant):
         forward, backward = release.divergence(release.ceilings)
         self._add(release, forward, backward, count)
 
-    def charge(self, theta: Tensor, batches: Iterable[Tensor] | None = None) -> None:
-        """Charges one release of a Poisson sample, as ``Account.charge``.
+    def charge(self, theta: Tensor) -> None:
+        """Charges one release of a Poisson sample with what holds for every dataset, as ``Account.charge``.
 
-        The release costs what ``batches`` of auxiliary samples say, and what holds for every dataset where
-        there are none. Of ``theta``, the released batch itself, only the shape counts.
+        Of ``theta``, the released batch itself, only the shape counts.
         """
-        if batches is None:
-            self.step_worst_case(theta)
-        else:
-            self.step(batches)
+        self.step_worst_case(theta)
 
     def _release(
         self,
@@ -513,7 +509,7 @@ class AllocatedAccountant(Accountant):
         """The number of epochs that were entered before this one."""
         return round(self.epochs) - (epoch == self._entered)
 
-    def charge(self, theta: Tensor, batches: Iterable[Tensor] | None = None) -> None:
+    def charge(self, theta: Tensor) -> None:
         """Counts one release of the epoch that was entered last, as ``Account.charge``."""
         if self._entered is None:
             raise ValueError("enter must be called before charge: which epoch a release is in is not known")

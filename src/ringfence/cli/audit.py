@@ -92,9 +92,9 @@ def _function(target: str) -> Any:
 def _array(path: Path) -> Any:
     import numpy as np
 
+    from ringfence.data.features import read_array
+
     try:
-        if path.suffix == ".npy":
-            return np.load(path, allow_pickle=False)
-        return np.loadtxt(path, delimiter=",", ndmin=1)
+        return read_array(path) if path.suffix == ".npy" else np.loadtxt(path, delimiter=",", ndmin=1)
     except ValueError as error:
         raise ValueError(f"{path} must hold numbers, as .npy or .csv: {error}") from None

@@ -2,7 +2,8 @@
 
 import errno
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,6 +31,26 @@ def writable(out: Path | None) -> Path | None:
         if not place.is_dir() or not os.access(place, os.W_OK):
             raise NotADirectoryError(errno.ENOTDIR, "Not a directory that may be written", str(out))
     return out
+
+
+def option(kind: Any, says: str, *names: str, read: Callable[..., Any] | None = None) -> Any:
+    """An option of this kind, whose text is ``read``; without names it has that of the argument."""
+    return Annotated[kind, typer.Option(*names, callback=read, help=says)]
+
+
+def give_options(command: Callable[..., Any], options: Mapping[str, tuple[Any, Any]]) -> Callable[..., Any]:
+    """The command with more options before its own, which it takes as ``**options``.
+
+    They are pairs of an option and its default; ``Parameter.empty`` is that of one that must be given.
+    """
+    own = [one for one in signature(command).parameters.values() if one.kind != Parameter.VAR_KEYWORD]
+    kind, needed = Parameter.KEYWORD_ONLY, [one for one in own if one.default is Parameter.empty]
+    more = [
+        Parameter(name, kind, default=default, annotation=one) for name, (one, default) in options.items()
+    ]
+    every = [*needed, *more, *own[len(needed) :]]
+    command.__signature__ = Signature([one.replace(kind=kind) for one in every])  # type: ignore[attr-defined]
+    return command
 
 
 Sigma = Annotated[float, typer.Option(help="Standard deviation of the Gaussian noise.")]

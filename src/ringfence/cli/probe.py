@@ -14,6 +14,8 @@ from ringfence.cli.common import (
     Interval,
     Levels,
     busy,
+    give_options,
+    option,
     print_cost,
     print_statement,
     writable,
@@ -21,78 +23,51 @@ from ringfence.cli.common import (
 from ringfence.mechanisms.base import Mechanism
 
 _ENDS = {0.0: "the smallest", 1.0: "the largest"}
+_LAWS = f"One of {', '.join(Mechanism.known())}; by default truncated, or gaussian with a target."
+_EPSILON = "Find the noise that meets this, for every dataset; nothing else is needed then."
+_CLIP = "Each coordinate of an example's gradient is clamped to [-clip, clip]."
+_SIZE = "Divides the sum; by default the number of examples, which then counts as public."
+_CLASSES = "Labels are 0 .. N - 1; by default those that occur, which then count as public."
+_UNIT = "Divide every row by its length; by a rule if left out."
+_SCALING = "Spend a part of the target on where features lie and spread; so by default."
+_SEED = "Makes a run repeatable. The seed determines the noise: keep it secret."
+_SECURE = "Noise from the operating system, on a public grid; no seed."
+# The arguments of ``LinearProbe`` that are options as they are.
+_SETTINGS: dict[str, tuple[Any, Any]] = {
+    "target_epsilon": (option(float | None, _EPSILON, "--target-epsilon", "--epsilon"), None),
+    "learning_rate": (option(float | None, "Multiplies the released sum over --public-size."), None),
+    "steps": (option(int | None, "Full-batch steps, one release each; 10 or a target's 32."), None),
+    "momentum": (
+        option(float | None, "Weight of earlier releases, in [0, 1); by default 0, or 0.5 with a target."),
+        None,
+    ),
+    "fit_intercept": (option(bool, "Add a feature that is the same in all rows."), True),
+    "unit_rows": (option(bool | None, _UNIT, "--unit-rows/--no-unit-rows"), None),
+    "private_scaling": (option(bool | None, _SCALING), None),
+    "public_center": (option(float, "A public constant, subtracted from every feature."), 0.0),
+    "public_scale": (option(float, "A public constant that divides every feature."), 1.0),
+    "public_size": (option(float | None, _SIZE), None),
+    "public_classes": (
+        option(int | None, _CLASSES, read=lambda given: None if given is None else range(given)),
+        None,
+    ),
+    "random_state": (option(int | None, _SEED, "--seed"), None),
+    "device": (Device, "cpu"),
+    "secure": (option(bool, _SECURE, "--secure"), False),
+}
 
 
 def probe(
-    features: Annotated[
-        Path, typer.Argument(help="Private features and labels: .npz, .npy, .parquet or .safetensors.")
-    ],
-    target_epsilon: Annotated[
-        float | None,
-        typer.Option(
-            "--target-epsilon",
-            "--epsilon",
-            help="Find the noise that meets this, for every dataset; nothing else is needed then.",
-        ),
-    ] = None,
+    features: Annotated[Path, typer.Argument(help="Private features and labels: .npz or .parquet.")],
     sigma: Annotated[float | None, typer.Option(help="Standard deviation of the Gaussian noise.")] = None,
-    clip: Annotated[
-        float | None,
-        typer.Option(help="Each coordinate of an example's gradient is clamped to [-clip, clip]."),
-    ] = None,
+    clip: Annotated[float | None, typer.Option(help=_CLIP)] = None,
     clip_norm: Annotated[
         float | None, typer.Option(help="An example's gradient is scaled down to this L2 norm instead.")
     ] = None,
-    learning_rate: Annotated[
-        float | None, typer.Option(help="Multiplies the released sum over --public-size.")
-    ] = None,
-    mechanism: Annotated[
-        str | None,
-        typer.Option(
-            help=f"One of {', '.join(Mechanism.known())}; by default truncated, or gaussian with a target."
-        ),
-    ] = None,
+    mechanism: Annotated[str | None, typer.Option(help=_LAWS)] = None,
     bound: Interval = None,
     levels: Levels = None,
-    steps: Annotated[
-        int | None, typer.Option(help="Full-batch steps, one release each; 10 or a target's 32.")
-    ] = None,
-    momentum: Annotated[
-        float | None,
-        typer.Option(help="Weight of earlier releases, in [0, 1); by default 0, or 0.5 with a target."),
-    ] = None,
-    fit_intercept: Annotated[bool, typer.Option(help="Add a feature that is the same in all rows.")] = True,
-    unit_rows: Annotated[
-        bool | None,
-        typer.Option(
-            "--unit-rows/--no-unit-rows", help="Divide every row by its length; by a rule if left out."
-        ),
-    ] = None,
-    private_scaling: Annotated[
-        bool | None,
-        typer.Option(help="Spend a part of the target on where features lie and spread; so by default."),
-    ] = None,
-    public_center: Annotated[
-        float, typer.Option(help="A public constant, subtracted from every feature.")
-    ] = 0.0,
-    public_scale: Annotated[float, typer.Option(help="A public constant that divides every feature.")] = 1.0,
-    public_size: Annotated[
-        float | None,
-        typer.Option(help="Divides the sum; by default the number of examples, which then counts as public."),
-    ] = None,
-    public_classes: Annotated[
-        int | None,
-        typer.Option(help="Labels are 0 .. N - 1; by default those that occur, which then count as public."),
-    ] = None,
-    labels: Annotated[
-        Path | None, typer.Option(help="Labels of a .npy file, if they are not in NAME.labels.npy.")
-    ] = None,
     delta: Delta = 1e-5,
-    seed: Annotated[
-        int | None,
-        typer.Option(help="Makes a run repeatable. The seed determines the noise: keep it secret."),
-    ] = None,
-    device: Device = "cpu",
     out: Annotated[
         Path | None,
         typer.Option("--out", callback=writable, dir_okay=False, help="Save the model, as .safetensors."),
@@ -100,10 +75,8 @@ def probe(
     examples: Annotated[
         bool, typer.Option("--examples", help="Also print epsilons of single examples.")
     ] = False,
-    secure: Annotated[
-        bool, typer.Option("--secure", help="Noise from the operating system, on a public grid; no seed.")
-    ] = False,
     as_json: AsJson = False,
+    **settings: Any,
 ) -> None:
     """Train a linear classifier on features privately, and print its accuracy and what it cost.
 
@@ -118,38 +91,23 @@ def probe(
     from ringfence.training.probe import LinearProbe
     from ringfence.training.probe_file import probe_report, save_probe
 
-    any_clip = clip if clip_norm is None else clip_norm
-    needed = {"sigma": sigma, "clip or --clip-norm": any_clip, "learning-rate": learning_rate}
-    for option, value in needed.items():
-        if target_epsilon is None and value is None:
-            raise ValueError(f"--{option} must be given unless --target-epsilon is")
-    if target_epsilon is not None and sigma is not None:
+    target = settings["target_epsilon"]
+    any_clip = clip if clip_norm is None else Norm(clip_norm)
+    needed = {"sigma": sigma, "clip or --clip-norm": any_clip, "learning-rate": settings["learning_rate"]}
+    for name, value in needed.items():
+        if target is None and value is None:
+            raise ValueError(f"--{name} must be given unless --target-epsilon is")
+    if target is not None and sigma is not None:
         raise ValueError(f"--sigma must be left out where --target-epsilon is given, got {sigma!r}")
     if clip is not None and clip_norm is not None:
         raise ValueError(f"--clip-norm must be left out where --clip is given, got {clip_norm!r}")
     checks.probability("delta", delta)
-    name = mechanism or ("truncated" if target_epsilon is None else "gaussian")
+    name = mechanism or ("truncated" if target is None else "gaussian")
     with busy("Training", quiet=as_json):
-        data = read_features(features, labels)
-        probe = LinearProbe(
-            Mechanism.by_name(name, sigma=1.0 if sigma is None else sigma, bound=bound, levels=levels),
-            clip if clip_norm is None else Norm(clip_norm),
-            learning_rate,
-            steps,
-            momentum=momentum,
-            target_epsilon=target_epsilon,
-            target_delta=None if target_epsilon is None else delta,
-            fit_intercept=fit_intercept,
-            unit_rows=unit_rows,
-            private_scaling=private_scaling,
-            public_center=public_center,
-            public_scale=public_scale,
-            public_size=public_size,
-            public_classes=None if public_classes is None else range(public_classes),
-            random_state=seed,
-            device=device,
-            secure=secure,
-        ).fit(data.train_features, data.train_labels)
+        data = read_features(features)
+        law = Mechanism.by_name(name, sigma=1.0 if sigma is None else sigma, bound=bound, levels=levels)
+        probe = LinearProbe(law, any_clip, target_delta=None if target is None else delta, **settings)
+        probe.fit(data.train_features, data.train_labels)
         report = probe_report(probe, data, delta, examples=examples)
         if out:
             save_probe(probe, out)
@@ -158,6 +116,9 @@ def probe(
     else:
         print_probe(report)
         print_statement(f"\n{report['statement']}\n\n{probe.guarantee(delta).per_instance.statement}")
+
+
+give_options(probe, _SETTINGS)
 
 
 def print_probe(row: dict[str, Any]) -> None:

@@ -6,7 +6,6 @@ Options have the names of Python's arguments, and go to the library as they are 
 import csv
 import inspect
 import json
-import re
 import tomllib
 import warnings
 from collections.abc import Callable
@@ -18,21 +17,18 @@ from typing import Annotated, Any
 
 import typer
 
-from ringfence.cli.common import AsJson, Out, busy, print_statement
+from ringfence.cli.common import AsJson, Out, busy, give_options, option, print_statement
 from ringfence.files.atomic import new_folder
 from ringfence.releases.counts import release_counts
-from ringfence.releases.means import release_means, release_sums
+from ringfence.releases.decisions import release_votes, release_winners
+from ringfence.releases.means import release_means, release_shares, release_sums
 from ringfence.releases.pate import release_labels
 from ringfence.releases.quantiles import release_quantiles
 from ringfence.releases.reader import engine_table
 from ringfence.releases.release import Release, check_apart
-from ringfence.releases.shares import release_shares
-from ringfence.releases.votes import release_votes
-from ringfence.releases.winners import release_winners
 
 release = typer.Typer(help="Release a table privately, as files to publish.", no_args_is_help=True)
 
-_DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _MOST_IN_A_RANGE = 100_000
 
 
@@ -107,18 +103,17 @@ def read_bins(given: list[str] | None) -> dict[str, list[Any]] | None:
     """
     bins: dict[str, list[Any]] = {}
     for one in given or []:
-        name, _, values = one.partition("=")
-        edges: list[Any] = values.split(",")
+        name, _, edges = one.partition("=")
+        if name in bins:
+            raise ValueError(f"--bins must give each column once, got {name!r} twice")
         try:
-            edges = [float(value) for value in edges]
+            bins[name] = [float(edge) for edge in edges.split(",")]
         except ValueError:
-            if not all(_DATE.match(value) for value in edges):
+            bins[name] = edges.split(",")
+            if not all(edge[:4].isdigit() and "-" in edge for edge in bins[name]):
                 raise ValueError(
                     f"--bins must be NAME=EDGE,EDGE with numbers or dates as edges, got {one!r}"
                 ) from None
-        if name in bins:
-            raise ValueError(f"--bins must give each column once, got {name!r} twice")
-        bins[name] = edges
     return bins or None
 
 
@@ -141,60 +136,57 @@ def read_ledger(url: str | None) -> Any:
     return None if url is None else Ledger(url)
 
 
-def _option(kind: Any, says: str, read: Callable[..., Any] | None = None) -> Any:
-    return Annotated[kind, typer.Option(callback=read, help=says)]
-
-
 _Text, _Whole, _Real = str | None, int | None, float | None
-_KIND = Parameter.KEYWORD_ONLY
 _GROUPS = "Groups with a smaller noisy size are not shown; left out: what noise allows."
 # By the name of the argument of a job that an option goes to. Where it is required or has a default, the job
 # says so.
 _OPTIONS: dict[str, Any] = {
-    "questions": _option(_Text, "Columns of answers, with commas between them: smokes,cycles.", read_names),
-    "answers": _option(_Text, "Public answers, of questions without a --domain: 0,1.", read_names),
-    "of": _option(_Text, "The columns whose values are released.", read_names),
-    "by": _option(_Text, "Columns whose combinations are the cells: region,age.", read_names),
-    "lower": _option(_Text, "Public limit: smaller values count as it.", read_numbers),
-    "upper": _option(_Text, "Public limit: larger values count as it.", read_numbers),
-    "quantiles": _option(_Text, "Levels between 0 and 1: 0.25,0.5,0.75.", read_numbers),
-    "yes": _option(_Text, "What means yes: 1, or several: 1,2.", read_names),
-    "no": _option(_Text, "What means no: 0.", read_names),
-    "neither": _option(_Text, "What is no answer: 8,9.", read_names),
-    "queries": _option(_Text, "Columns of ballots; all columns if left out.", read_names),
-    "query": _option(_Text, "The column that names the query of a row of counts."),
-    "epsilon": _option(_Real, "epsilon that must hold for every dataset."),
-    "delta": _option(float, "delta of every (epsilon, delta)."),
-    "sigma": _option(_Real, "The noise, instead of an epsilon."),
-    "noise": _option(str, "'gaussian', 'laplace' (also --delta 0), or 'auto': the smaller one."),
-    "suppress_below": _option(_Whole, _GROUPS),
-    "domain": _option(
-        list[str] | None, "Public values: region=north,south; or a TOML or JSON file.", read_domains
+    "questions": option(
+        _Text, "Columns of answers, with commas between them: smokes,cycles.", read=read_names
     ),
-    "bins": _option(list[str] | None, "Public edges of numbers or dates: age=0,18,65,inf.", read_bins),
-    "missing": _option(
-        str, "Rows without a value: 'refuse', 'drop' (leave out) or 'category' (count apart)."
+    "answers": option(_Text, "Public answers, of questions without a --domain: 0,1.", read=read_names),
+    "of": option(_Text, "The columns whose values are released.", read=read_names),
+    "by": option(_Text, "Columns whose combinations are the cells: region,age.", read=read_names),
+    "lower": option(_Text, "Public limit: smaller values count as it.", read=read_numbers),
+    "upper": option(_Text, "Public limit: larger values count as it.", read=read_numbers),
+    "quantiles": option(_Text, "Levels between 0 and 1: 0.25,0.5,0.75.", read=read_numbers),
+    "yes": option(_Text, "What means yes: 1, or several: 1,2.", read=read_names),
+    "no": option(_Text, "What means no: 0.", read=read_names),
+    "neither": option(_Text, "What is no answer: 8,9.", read=read_names),
+    "queries": option(_Text, "Columns of ballots; all columns if left out.", read=read_names),
+    "query": option(_Text, "The column that names the query of a row of counts."),
+    "epsilon": option(_Real, "epsilon that must hold for every dataset."),
+    "delta": option(float, "delta of every (epsilon, delta)."),
+    "sigma": option(_Real, "The noise, instead of an epsilon."),
+    "noise": option(str, "'gaussian', 'laplace' (also --delta 0), or 'auto': the smaller one."),
+    "suppress_below": option(_Whole, _GROUPS),
+    "domain": option(
+        list[str] | None, "Public values: region=north,south; or a TOML or JSON file.", read=read_domains
     ),
-    "person": _option(_Text, "The column that says whose row it is."),
-    "at_most": _option(_Whole, "In how many cells one person may count."),
-    "counts": _option(_Text, "A column of counts that were aggregated already."),
-    "margins": _option(bool, "Add totals that agree with the counts, which become 0 or more."),
-    "coverage": _option(float, "How often an interval covers the true number."),
-    "confident_above": _option(_Real, "No answer where the largest noisy count is below this."),
-    "threshold": _option(_Real, "No answer where the largest noisy count is below this."),
-    "threshold_sigma": _option(_Real, "The noise of that question; twice sigma if left out."),
-    "neighbours": _option(_Text, "What is protected: that somebody is 'added', or 'replaced'."),
-    "ignore": _option(_Text, "Columns to leave out: group,remarks.", lambda given: read_names(given) or []),
-    "publish_epsilon": _option(bool, "Publish what it cost these voters too, with noise."),
-    "ledger": _option(_Text, "The budget to charge: a URL of 'ringfence ledger create'.", read_ledger),
-    "what": _option(_Text, "What the ledger calls this release: 'table 1'."),
+    "bins": option(list[str] | None, "Public edges of numbers or dates: age=0,18,65,inf.", read=read_bins),
+    "missing": option(str, "Rows without a value: 'refuse', 'drop' (leave out) or 'category' (count apart)."),
+    "person": option(_Text, "The column that says whose row it is."),
+    "at_most": option(_Whole, "In how many cells one person may count."),
+    "counts": option(_Text, "A column of counts that were aggregated already."),
+    "margins": option(bool, "Add totals that agree with the counts, which become 0 or more."),
+    "coverage": option(float, "How often an interval covers the true number."),
+    "confident_above": option(_Real, "No answer where the largest noisy count is below this."),
+    "threshold": option(_Real, "No answer where the largest noisy count is below this."),
+    "threshold_sigma": option(_Real, "The noise of that question; twice sigma if left out."),
+    "neighbours": option(_Text, "What is protected: that somebody is 'added', or 'replaced'."),
+    "ignore": option(
+        _Text, "Columns to leave out: group,remarks.", read=lambda given: read_names(given) or []
+    ),
+    "publish_epsilon": option(bool, "Publish what it cost these voters too, with noise."),
+    "ledger": option(_Text, "The budget to charge: a URL of 'ringfence ledger create'.", read=read_ledger),
+    "what": option(_Text, "What the ledger calls this release: 'table 1'."),
 }
 _FILES = "CSV or parquet files, or patterns of names; or postgresql://..., with --table."
 _LAST = {  # of every command
-    "table": (_option(_Text, "The table, where the data is the URL of an engine (Spark, ...)."), None),
+    "table": (option(_Text, "The table, where the data is the URL of an engine (Spark, ...)."), None),
     "out": (Out, Path("release")),
     "private": (
-        _option(Path | None, "A folder for what must not be published: the account of these people."),
+        option(Path | None, "A folder for what must not be published: the account of these people."),
         None,
     ),
     "as_json": (AsJson, False),
@@ -204,32 +196,26 @@ _LAST = {  # of every command
 def command(job: Callable[..., Release], says: str, files: str = _FILES, **own: Any) -> None:
     """Adds the command of a job: those arguments of the job that ``own`` or else ``_OPTIONS`` describe."""
 
-    def run(ctx: typer.Context, **_: Any) -> None:
+    def run(ctx: typer.Context, files: Annotated[list[str], typer.Argument(help=files)], **_: Any) -> None:
         carry_out(job, **ctx.params)  # as they were read: typer would turn dicts into lists
 
     _, *arguments = inspect.signature(job).parameters.values()  # the first one is the data
-    kept = [
-        Parameter("ctx", _KIND, annotation=typer.Context),
-        Parameter("files", _KIND, annotation=Annotated[list[str], typer.Argument(help=files)]),
-    ]
+    kept = {}
     for one in arguments:
-        option, default = own.get(one.name, _OPTIONS.get(one.name)), one.default
-        if option is not None:
-            read = option.__metadata__[0].callback
+        found, default = own.get(one.name, _OPTIONS.get(one.name)), one.default
+        if found is not None:
+            read = found.__metadata__[0].callback
             if read and default is not Parameter.empty:  # it is text, before it is read
                 default = str(default) if default else None
-            kept.append(Parameter(one.name, _KIND, default=default, annotation=option))
-    for name, (kind, default) in _LAST.items():
-        if own.get(name, kind) is not None:
-            kept.append(Parameter(name, _KIND, default=default, annotation=kind))
-    run.__signature__ = inspect.Signature(kept)  # type: ignore[attr-defined]
+            kept[one.name] = (found, default)
+    last = {name: one for name, one in _LAST.items() if own.get(name, one) is not None}
     run.__doc__ = says
-    release.command(job.__name__.removeprefix("release_"))(run)
+    release.command(job.__name__.removeprefix("release_"))(give_options(run, kept | last))
 
 
 _DECIDES: dict[str, Any] = {
-    "noise": _option(str, "'gaussian', 'gumbel', or 'auto': the one that decides better."),
-    "at_most": _option(_Whole, "How many answers of one person count; else all."),
+    "noise": option(str, "'gaussian', 'gumbel', or 'auto': the one that decides better."),
+    "at_most": option(_Whole, "How many answers of one person count; else all."),
 }
 
 command(
@@ -239,7 +225,7 @@ command(
     Example: ringfence release counts people.csv --by region,age --domain region=north,south
     --bins age=0,18,65,inf --suppress-below 10 --epsilon 1 --delta 1e-6 --out release
     """,
-    suppress_below=_option(_Whole, "Noisy counts below this are not shown."),
+    suppress_below=option(_Whole, "Noisy counts below this are not shown."),
 )
 command(
     release_shares,
@@ -272,8 +258,8 @@ command(
     Example: ringfence release quantiles people.csv --of income --candidates 0:100000:500 --by region
     --domain region=north,south --epsilon 1 --delta 1e-6 --out release
     """,
-    of=_option(_Text, "The column whose quantiles are released."),
-    candidates=_option(_Text, "Public values to choose from: 0:100000:500, or 1,2,5.", read_numbers),
+    of=option(_Text, "The column whose quantiles are released."),
+    candidates=option(_Text, "Public values to choose from: 0:100000:500, or 1,2,5.", read=read_numbers),
 )
 command(
     release_votes,
@@ -291,12 +277,12 @@ command(
     Example: ringfence release winners votes.csv --by district --domain district=east,west --of party
     --candidates green,blue --person id --at-most 1 --epsilon 1 --delta 1e-6 --out release
     """,
-    by=_option(_Text, "Where each row is a vote: the columns of the query.", read_names),
-    of=_option(_Text, "Where each row is a vote: its candidate's column."),
-    candidates=_option(
+    by=option(_Text, "Where each row is a vote: the columns of the query.", read=read_names),
+    of=option(_Text, "Where each row is a vote: its candidate's column."),
+    candidates=option(
         _Text,
         "Public candidates, where rows are ballots or votes: cat,dog,fox. Else rows are counts.",
-        read_names,
+        read=read_names,
     ),
     **_DECIDES,
 )
@@ -309,10 +295,10 @@ command(
     """,
     files="A .npy file, or CSV or parquet files, of counts: a row per query.",
     table=None,  # it is in files alone
-    classes=_option(
+    classes=option(
         _Text,
         "Public classes, where rows are teachers' predictions: cat,dog,fox. Else rows are counts.",
-        read_names,
+        read=read_names,
     ),
 )
 

@@ -1,1 +1,1 @@
-"""Files of features with labels, and the ballots of an assembly."""
+"""Files of features with labels."""

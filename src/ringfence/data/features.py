@@ -1,12 +1,11 @@
 """Files of features with labels are read without running anything that is in them.
 
-    .npz, .safetensors   arrays under one of these sets of names:
+    .npz                 arrays under one of these sets of names:
         features, labels                  and perhaps test_features, test_labels
         train_features, train_labels      and perhaps test_features, test_labels
         x_train, y_train                  and perhaps x_test, y_test
         f_train, y_train                  and perhaps f_test, y_test
         q_train, y_train                  and perhaps q_test, y_test; uint8 q stands for 6 (q / 255)^2
-    .npy                 features in NAME.npy, and labels beside it in NAME.labels.npy
     .parquet             a column ``label``; a column ``features`` of lists, or else every other column of
                          numbers is a feature; perhaps a column ``split`` that says train or test
 
@@ -14,7 +13,6 @@ Other arrays and columns are not read. Features are numbers, and labels are inte
 ``read_theta`` reads what is released before noise, the numbers of a .npy file.
 """
 
-import errno
 import lzma
 import struct
 import tokenize
@@ -29,7 +27,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 Arrays = dict[str, NDArray[Any]]
@@ -65,11 +62,10 @@ class Features:
     test_labels: NDArray[Any] | None = None
 
 
-def read_features(path: Path, labels: Path | None = None) -> Features:
+def read_features(path: Path) -> Features:
     """Reads the features and labels of a file, whose ending says how (see above).
 
-    ``labels`` is the file with the labels of a .npy file, if they are not beside it. There is a test split
-    only where the file has one.
+    There is a test split only where the file has one.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -78,20 +74,13 @@ def read_features(path: Path, labels: Path | None = None) -> Features:
     ...     read_features(file).test_labels
     array([1])
     """
-    readers = {".npz": read_archive, ".safetensors": _safetensors, ".parquet": _parquet}
-    if path.suffix == ".npy":
-        beside = path.with_suffix(".labels.npy") if labels is None else labels
-        values = read_array(path)
-        if labels is None and not beside.exists():
-            raise FileNotFoundError(errno.ENOENT, f"No such file for the labels of {path}", str(beside))
-        arrays: Arrays = {"features": values, "labels": read_array(beside)}
-    elif labels is not None:
-        raise ValueError(f"labels are for .npy files, {path} has its own, got {labels}")
-    elif path.suffix in readers:
-        arrays = readers[path.suffix](path)
-    else:
-        raise ValueError(f"{path} must end in .npz, .npy, .parquet or .safetensors")
-    return _from_arrays(path, arrays)
+    readers = {".npz": read_archive, ".parquet": _parquet}
+    if path.suffix not in readers:
+        raise ValueError(
+            f"{path} must end in .npz or .parquet: write other arrays by numpy.savez(FILE, features=..., "
+            "labels=...)"
+        )
+    return _from_arrays(path, readers[path.suffix](path))
 
 
 def read_array(path: Path) -> NDArray[Any]:
@@ -218,21 +207,6 @@ def read_archive(path: Path, names: Collection[str] = _KNOWN) -> Arrays:
     return arrays
 
 
-def _safetensors(path: Path) -> Arrays:
-    path.open("rb").close()
-    arrays = {}
-    try:
-        with safe_open(path, framework="pt") as file:
-            for key in _KNOWN.intersection(file.keys()):
-                tensor = file.get_tensor(key)
-                # numpy has no bfloat16 and no smaller floats
-                short = tensor.is_floating_point() and tensor.element_size() < 4
-                arrays[key] = (tensor.float() if short else tensor).numpy()
-    except (SafetensorError, *_BROKEN) as error:
-        raise ValueError(f"{path} is not a .safetensors file: {error}") from None
-    return arrays
-
-
 def _parquet(path: Path) -> Arrays:
     try:
         arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
@@ -240,13 +214,9 @@ def _parquet(path: Path) -> Arrays:
         raise ModuleNotFoundError(".parquet files need pyarrow: pip install 'ringfence[tables]'") from None
     path.open("rb").close()
     try:
-        table = parquet.read_table(path, partitioning=None)
+        return _from_table(path, arrow.types, parquet.read_table(path, partitioning=None))
     except (arrow.ArrowException, OSError, MemoryError) as error:
-        raise ValueError(f"{path} is not a .parquet file: {error}") from None
-    try:
-        return _from_table(path, arrow.types, table)
-    except arrow.ArrowException as error:
-        raise ValueError(f"{path} cannot be read: {error}") from None
+        raise ValueError(f"{path} is not a .parquet file that can be read: {error}") from None
 
 
 def _from_table(path: Path, types: Any, table: Any) -> Arrays:

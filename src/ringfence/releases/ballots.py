@@ -7,7 +7,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property
 from statistics import NormalDist
 from typing import Any, Literal, cast
 
@@ -32,7 +32,7 @@ from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.decision import Decision
 from ringfence.mechanisms.sign import StochasticSign
 from ringfence.mechanisms.winner import GumbelWinner
-from ringfence.noise import Noise
+from ringfence.noise import CipherDraws, Noise
 from ringfence.numerics.blocks import at_once
 from ringfence.numerics.normal import log_tail
 from ringfence.numerics.rounding import rounded_up
@@ -80,72 +80,23 @@ UNCLEAR = -2  # the mark of a 0, which is no answer, unless nobody chose the las
 
 @dataclass(frozen=True)
 class Votes:
-    """Counts of voters, (queries, choices), and the ballots that they were counted from, if any.
+    """Counts of voters, (queries, choices).
 
-    ``marks`` are the numbers of the choices, (people, queries), and negative where a person made none.
-    ``people`` are the names of the people, where a column has them, and ``voters`` is how many ballots there
-    are, where that is known. ``keys`` are the columns that tell the queries apart, where there are some, and
-    ``for_owner`` are sentences for the owner of the data alone.
+    ``voters`` is how many ballots there are, where that is known. ``keys`` are the columns that tell the
+    queries apart, where there are some, and ``for_owner`` are sentences for the owner of the data alone.
     """
 
     queries: list[Any]
     choices: tuple[Any, ...]
     counts: Tensor
     rows_are: RowsAre
-    marks: Tensor | None = None
-    people: list[Any] | None = None
     voters: int | None = None
     keys: Columns | None = None
     for_owner: tuple[str, ...] = ()
 
-    @classmethod
-    def of_ballots(
-        cls, queries: list[Any], choices: tuple[Any, ...], marks: Tensor, people: list[Any] | None = None
-    ) -> "Votes":
-        """Counts ballots.
-
-        >>> Votes.of_ballots(["q"], ("yes", "no"), torch.tensor([[0], [0], [1], [-1]])).counts.tolist()
-        [[2.0, 1.0]]
-        """
-        many = len(choices) + 2
-        rows_are: RowsAre = "rows" if people is None else "persons"
-        found = torch.zeros(len(queries) * many, dtype=torch.int64)
-        first = many * torch.arange(len(queries)) + 2  # those who made none come first, and are left out
-        for some in marks.split(at_once(_COUNTED, each=len(queries))):
-            found += torch.bincount((first + some).flatten(), minlength=len(found))
-        unclear, _, *counts = found.view(-1, many).T
-        for name, zeros, last in zip(queries, unclear.tolist(), counts[-1].tolist(), strict=True):
-            check_clear(name, zeros > 0 and not last)
-        return cls(
-            queries, choices, torch.stack(counts, dim=1).double(), rows_are, marks, people, voters=len(marks)
-        )
-
     def values(self, law: DecisionLaw) -> Tensor:
         """The numbers that a law decides on: counts, or for a law of surpluses yes minus no."""
         return self.counts[:, 0] - self.counts[:, 1] if isinstance(law, Mechanism) else self.counts
-
-    def limit(self, at_most: int | None, noise: Noise) -> "Votes":
-        """Keeps at most so many marks of each person, drawn at random; aggregated counts stay as they are.
-
-        Guarantee: which marks of a person count depends on that person's ballot and on random numbers that
-        belong to that person alone, so one person changes the counts of at most ``at_most`` queries.
-
-        >>> marks = torch.tensor([[0, 1, 0, -1], [-1, -1, 1, -1]])
-        >>> kept = Votes.of_ballots(list("abcd"), ("yes", "no"), marks).limit(2, Noise()).marks
-        >>> (kept >= 0).sum(dim=1).tolist(), bool(((kept == marks) | (kept == -1)).all())
-        ([2, 1], True)
-        """
-        if self.marks is None or at_most is None or at_most >= len(self.queries):
-            return self
-        draws = noise.at("decisions", "ballots", at_most)
-        kept, beyond = [], 0
-        for some in self.marks.split(at_once(_NUMBERS, each=len(self.queries))):
-            place = draws.uniforms(some.shape).masked_fill(some < 0, 2.0)
-            beyond += int(((some >= 0).sum(dim=1) > at_most).sum())
-            first = place.argsort(dim=1)[:, :at_most]
-            kept.append(torch.full_like(some, -1).scatter(1, first, some.gather(1, first).clamp(min=-1)))
-        votes = Votes.of_ballots(self.queries, self.choices, torch.cat(kept), self.people)
-        return replace(votes, for_owner=(*self.for_owner, *([short_of(beyond, at_most)] if beyond else ())))
 
 
 def check_clear(column: str, unclear: bool) -> None:
@@ -168,36 +119,78 @@ def read_ballots(
     person: Any | None,
     ignore: Sequence[Any],
     limit: Callable[[int], int | None] = lambda queries: None,
+    noise: Noise | None = None,
 ) -> Votes:
     """Reads ballots: rows are people, columns queries. A missing value is no choice.
 
-    Ballots that are in memory, or few of them in files, are kept for the account. Others are counted where
-    they are, each person in as many queries as ``limit`` says of all.
+    Each person counts in as many queries as ``limit`` says of all, which ``noise`` draws for ballots that are
+    in memory, or few of them in files. Others are counted where they are.
 
     >>> import numpy as np
     >>> data = np.array([[7, 1, 0], [8, 1, 1]])
     >>> read = read_ballots(data, ("a", "b"), [0, 1].index, "", queries=None, argument="queries", person=0,
     ...                     ignore=())
-    >>> read.people, read.marks.tolist()
-    ([7, 8], [[1, 0], [1, 1]])
+    >>> read.rows_are, read.counts.tolist()
+    ('persons', [[0.0, 2.0], [1.0, 1.0]])
     """
+    sentences: tuple[str, ...] = ()
     with open_ballots(data) as table:
         columns = list(table.columns)
         own = [] if person is None else [known_column("person", person, columns)]
         names = chosen_columns(argument, queries, [*checks.listed("ignore", ignore), *own], columns)
+        rows_are: RowsAre = "persons" if own else "rows"
+        bound = limit(len(names))
         if isinstance(table, Rows):
             if not table.fits(len(names), _KEPT):
-                bound = limit(len(names))
                 counts = count_ballots(table, names, len(choices), code, rule, own, bound)
-                return Votes(
-                    names, choices, counts, "persons" if own else "rows", for_owner=tuple(table.for_owner)
-                )
+                return Votes(names, choices, counts, rows_are, for_owner=tuple(table.for_owner))
             table = table.read([*own, *names])
-        people = table.names(own[0]) if own else None
+        if own:
+            table.names(own[0])  # each of them once
         marks = table.coded(names, code, -1, rule)
     if not len(marks):
         raise ValueError("the table must have at least one row, got none")
-    return Votes.of_ballots(names, choices, marks, people)
+    counts = count_marks(names, marks, len(choices))
+    if bound is not None and bound < len(names):
+        draws = (noise or Noise()).at("decisions", "ballots", bound)
+        parts = marks.split(at_once(_NUMBERS, each=len(names)))
+        counts = count_marks(names, torch.cat([keep_few(some, bound, draws) for some in parts]), len(choices))
+        if beyond := int(((marks >= 0).sum(dim=1) > bound).sum()):
+            sentences = (short_of(beyond, bound),)
+    return Votes(names, choices, counts, rows_are, len(marks), for_owner=sentences)
+
+
+def count_marks(names: list[Any], marks: Tensor, choices: int) -> Tensor:
+    """Counts marks, (people, queries): numbers of choices, negative where a person made none.
+
+    >>> count_marks(["q"], torch.tensor([[0], [0], [1], [-1]]), 2).tolist()
+    [[2.0, 1.0]]
+    """
+    many = choices + 2
+    found = torch.zeros(len(names) * many, dtype=torch.int64)
+    first = many * torch.arange(len(names)) + 2  # those who made none come first, and are left out
+    for some in marks.split(at_once(_COUNTED, each=len(names))):
+        found += torch.bincount((first + some).flatten(), minlength=len(found))
+    unclear, _, *counts = found.view(-1, many).T
+    for name, zeros, last in zip(names, unclear.tolist(), counts[-1].tolist(), strict=True):
+        check_clear(name, zeros > 0 and not last)
+    return torch.stack(counts, dim=1).double()
+
+
+def keep_few(marks: Tensor, at_most: int, draws: CipherDraws) -> Tensor:
+    """Keeps at most so many marks of each person, drawn at random; the others are -1.
+
+    Guarantee: which marks of a person count depends on that person's ballot and on random numbers that
+    belong to that person alone, so one person changes the counts of at most ``at_most`` queries.
+
+    >>> marks = torch.tensor([[0, 1, 0, -1], [-1, -1, 1, -1]])
+    >>> kept = keep_few(marks, 2, Noise().at("ballots"))
+    >>> (kept >= 0).sum(dim=1).tolist(), bool(((kept == marks) | (kept == -1)).all())
+    ([2, 1], True)
+    """
+    place = draws.uniforms(marks.shape).masked_fill(marks < 0, 2.0)
+    first = place.argsort(dim=1)[:, :at_most]
+    return torch.full_like(marks, -1).scatter(1, first, marks.gather(1, first).clamp(min=-1))
 
 
 def count_ballots(
@@ -379,8 +372,8 @@ class Poll:
             budget = replace(budget, multiplier=room_to_publish(budget.multiplier, binary))
         return cls(budget, neighbours, checked_at_most(at_most, neighbours), publish_epsilon, noise)
 
-    def limit(self, votes: Votes) -> "tuple[Poll, Votes]":
-        """The request and the votes with the bound on the queries of one person, None where all count."""
+    def limit(self, votes: Votes) -> "Poll":
+        """The request with the bound on the queries of one person, None where all count."""
         size, delta = self.size(len(votes.queries)), self.budget.delta
         if self.neighbours == "replaced" and votes.voters and delta * votes.voters > 1:
             warnings.warn(
@@ -388,7 +381,7 @@ class Poll:
                 "fail for one of them",
                 stacklevel=4,
             )
-        return replace(self, at_most=size), votes.limit(size, self.budget.noise)
+        return replace(self, at_most=size)
 
     def size(self, queries: int) -> int | None:
         """The bound on the queries of one person, None where all count."""
@@ -435,13 +428,11 @@ class Poll:
     def charge(self, law: DecisionLaw, votes: Votes, what: str) -> tuple[ReleaseAccount, tuple[str, ...]]:
         """Charges the ledger; returns the account and, with ``publish``, the published sentence."""
         values = votes.values(law)
-        who: dict[str, Any] = {
-            **{"neighbours": self.neighbours, "at_most": self.at_most, "delta": self.budget.delta}
-        }
-        account = decision_account(law, values, **who, votes=votes)
+        who: dict[str, Any] = {"neighbours": self.neighbours, "at_most": self.at_most}
+        account = Decisions(law, values, delta=self.budget.delta, votes=votes, **who).account
         said: tuple[str, ...] = ()
         if self.publish:  # drawn, and charged before anybody sees it
-            found = publishable_decision_epsilon(law, values, **who)
+            found = publishable_decision_epsilon(law, values, delta=self.budget.delta, **who)
             account = account.plus(publishing_loss(found.publishing_zcdp, account.promised.change))
             said = (found.statement,)
         self.budget.charge(account, what)
@@ -467,14 +458,12 @@ def room_to_publish(multiplier: float, binary: bool) -> float:
     >>> round(4.0**2 * 2 * (every + publishing_cost(every, binary=True)), 9), round(more / 4.0, 3)
     (1.0, 1.024)
     """
-    whole = 0.5 / multiplier**2
-    low, high = 0.0, whole
-    for _ in range(100):
-        middle = 0.5 * (low + high)
-        low, high = (
-            (middle, high) if middle + publishing_cost(middle, binary=binary) < whole else (low, middle)
-        )
-    return math.sqrt(0.5 / low) * (1 + 1e-12)
+
+    def cost(sigma: float) -> float:
+        every = 0.5 / sigma**2
+        return every + publishing_cost(every, binary=binary)
+
+    return smallest_sigma(cost, 0.5 / multiplier**2, start=multiplier, tolerance=1e-12) * (1 + 1e-12)
 
 
 def gumbel_law(poll: Poll, queries: int, deviation: float) -> GumbelWinner:
@@ -518,66 +507,62 @@ def cost_of(law: Callable[[float], DecisionLaw], poll: Poll, queries: int) -> Ca
     return cost
 
 
-def decision_account(
-    law: DecisionLaw,
-    values: Tensor,
-    *,
-    neighbours: Neighbours,
-    at_most: int | None,
-    delta: float,
-    votes: Votes | None = None,
-    adaptive: bool = False,
-) -> ReleaseAccount:
-    """The account of one decision for each query, by Rényi divergences and tight.
+@dataclass(frozen=True)
+class Decisions:
+    """One decision for each query, and its account, by Rényi divergences and tight.
 
-    ``details`` has the votes, the chances of a wrong decision and, where ``votes`` names them, the people.
-    The tight profile is of queries that were fixed in advance: not of ``adaptive`` ones.
+    ``details`` of the account has the votes and the chances of a wrong decision. The tight profile is of
+    queries that were fixed in advance: not of ``adaptive`` ones.
 
     >>> import ringfence as rf
     >>> surplus = torch.tensor([40.0, -3.0], dtype=torch.float64)
-    >>> account = decision_account(rf.StochasticSign(10.0), surplus, neighbours="added", at_most=None,
-    ...                            delta=1e-6)
+    >>> account = Decisions(rf.StochasticSign(10.0), surplus, "added", None, delta=1e-6).account
     >>> account.per_instance.epsilon < account.per_instance.renyi_epsilon < account.epsilon
     True
     """
-    queries = number_of_queries(law, values)
-    charged = queries if at_most is None else min(queries, at_most)
-    # a confident decision is two numbers
-    decided = loss_of_any(law, charged, neighbours, at_most, steps=queries).drawn_securely(2 * queries)
-    measure = partial(measure_decisions, law, values, neighbours, at_most, delta, decided, votes, adaptive)
-    return ReleaseAccount(decided, delta, measure, adaptive)
+
+    law: DecisionLaw
+    values: Tensor
+    neighbours: Neighbours
+    at_most: int | None
+    delta: float
+    votes: Votes | None = None
+    adaptive: bool = False
+
+    @cached_property
+    def promised(self) -> PrivacyLoss:
+        """The loss for every dataset. A confident decision is two numbers."""
+        queries = number_of_queries(self.law, self.values)
+        charged = queries if self.at_most is None else min(queries, self.at_most)
+        loss = loss_of_any(self.law, charged, self.neighbours, self.at_most, steps=queries)
+        return loss.drawn_securely(2 * queries)
+
+    @property
+    def account(self) -> ReleaseAccount:
+        """The account, which is computed when it is asked for."""
+        return ReleaseAccount(self.promised, self.delta, self.measure, self.adaptive)
+
+    def measure(self) -> Measured:
+        """The cost to the voters at hand."""
+        law, values, votes, decided = self.law, self.values, self.votes, self.promised
+        who: dict[str, Any] = {"neighbours": self.neighbours, "at_most": self.at_most}
+        exact = decided.delta_left(self.delta)
+        proofs: tuple[tuple[float, str], ...] = ()
+        if self.adaptive:
+            rdp = decision_rdp(law, values, **who)
+        else:
+            profile, rdp = profile_and_rdp(law, values, **who)
+            proofs = (profile.best(exact),)
+        cost = replace(decided, forward=tuple(rdp.forward.tolist()), backward=tuple(rdp.backward.tolist()))
+        chances = chances_of_error(law, values).tolist()
+        details: dict[str, Any] = {"votes": values.tolist(), "chances_of_error": chances}
+        sentence = expected_wrong(chances, None if votes is None else votes.queries)
+        return Measured(cost, proofs, details, (sentence,))
 
 
 def publishing_loss(cost: float, change: str | None) -> PrivacyLoss:
     """The loss of publishing an epsilon at this zCDP: a secure Gaussian release of one number more."""
     return PrivacyLoss.of_zcdp(cost, cost, steps=0, change=change or ADDED_OR_REMOVED).drawn_securely(1)
-
-
-def measure_decisions(
-    law: DecisionLaw,
-    values: Tensor,
-    neighbours: Neighbours,
-    at_most: int | None,
-    delta: float,
-    decided: PrivacyLoss,
-    votes: Votes | None,
-    adaptive: bool,
-) -> Measured:
-    """The cost of decisions to the voters at hand, which for every dataset is ``decided``."""
-    exact = decided.delta_left(delta)
-    proofs: tuple[tuple[float, str], ...] = ()
-    if adaptive:
-        rdp = decision_rdp(law, values, neighbours=neighbours, at_most=at_most)
-    else:
-        profile, rdp = profile_and_rdp(law, values, neighbours, at_most)
-        proofs = (profile.best(exact),)
-    cost = replace(decided, forward=tuple(rdp.forward.tolist()), backward=tuple(rdp.backward.tolist()))
-    chances = chances_of_error(law, values).tolist()
-    details: dict[str, Any] = {"votes": values.tolist(), "chances_of_error": chances}
-    if votes is not None and votes.people is not None:
-        details["voters"] = votes.people
-    sentence = expected_wrong(chances, None if votes is None else votes.queries)
-    return Measured(cost, proofs, details, (sentence,))
 
 
 def expected_wrong(chances: Sequence[float], queries: Sequence[Any] | None) -> str:

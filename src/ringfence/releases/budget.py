@@ -136,7 +136,7 @@ class Budget:
         """The noise of every number, where one person moves all of them together by at most ``norm``."""
         return self.multiplier if self.epsilon is None else self.multiplier * norm
 
-    def charge(self, account: "ReleaseAccount", what: str) -> None:
+    def charge(self, account: "ReleaseAccount", what: str) -> "ReleaseAccount":
         """Charges the ledger, before anything is released; an account over the target raises an error.
 
         A ledger keeps the cost to the data at hand too, which is computed for it here.
@@ -153,6 +153,7 @@ class Budget:
             raise FloatingPointError(f"the release would cost {cost!r}, more than epsilon={self.epsilon!r}")
         if self.ledger is not None:
             self.ledger.charge(self.what or what, account.cost)
+        return account
 
     def draws(
         self, law: Mechanism | Decision, values: Tensor, what: str, step: float | None = None

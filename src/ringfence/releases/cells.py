@@ -178,6 +178,9 @@ def public_cells(
     return cells
 
 
+Opened = tuple[Rows, Cells, Source, int]
+
+
 @contextmanager
 def open_cells(
     data: Any,
@@ -190,7 +193,7 @@ def open_cells(
     at_most: int,
     *,
     aggregated: bool = False,
-) -> Iterator[tuple[Rows, Cells, Source, int]]:
+) -> Iterator[Opened]:
     """Opens data whose rows are sorted into public cells, in ``at_most`` of which one person counts: the last
     that is returned, and never more than there are."""
     with open_rows(data) as rows:
@@ -532,20 +535,6 @@ def checked_at_most(at_most: int, person: Any | None, cells: int, *, aggregated:
             "every row is a person of its own"
         )
     return min(at_most, cells)
-
-
-def refuse_weights(weights: object) -> None:
-    """Refuses the weights of a survey, which no job takes.
-
-    >>> refuse_weights(None)
-    """
-    if weights is not None:
-        raise ValueError(
-            f"weights must be left out, got {weights if isinstance(weights, str) else type(weights)}: a "
-            "person of weight w moves a count by w, so that the noise depends on the largest weight that "
-            "anybody may have, which must be public. Weighted counts are sums: release_sums(of=the weight, "
-            "lower=0, upper=that limit)"
-        )
 
 
 def one_of(rows: Rows, column: "ir.Value", wanted: "ir.Value") -> list[Any]:

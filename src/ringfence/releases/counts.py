@@ -29,11 +29,11 @@ from ringfence.releases.cells import (
     counts_in,
     open_cells,
     people_in,
-    refuse_weights,
 )
 from ringfence.releases.reader import LARGEST_COUNT, Columns, as_numpy, is_array
 from ringfence.releases.release import Bars, Measured, Release, ReleaseAccount, Series, Source
 
+_COLUMNS = ("count", "suppressed", "standard_error", "low", "high")
 TOTAL = "total"  # in place of a value, in the rows of margins
 
 
@@ -54,7 +54,6 @@ def release_counts(
     counts: str | int | None = None,
     margins: bool = False,
     coverage: float = 0.95,
-    weights: None = None,
     seed: int | Noise | None = None,
     ledger: Ledger | None = None,
     what: str | None = None,
@@ -78,7 +77,7 @@ def release_counts(
     epsilon, delta and ``at_most``, and Gaussian with ``sigma``, or with a ``ledger`` at a delta, whose budget
     counts Gaussians. Released are whole numbers. Every call is a release of its own, to be paid for;
     ``ledger`` is charged for it beforehand, in an entry called ``what``. ``seed`` is for tests: everybody who
-    knows it knows the counts. ``weights`` are refused, with the reason.
+    knows it knows the counts. Weighted counts are sums of weights (``release_sums``).
 
     Counts come with intervals that allow for the noise. With ``margins`` all noisy counts are then changed to
     the nearest whole numbers from 0 on that have the same sum, and totals are added that agree with them:
@@ -103,7 +102,6 @@ def release_counts(
     ('west', 'yes', '<20', 'yes')
     """
     checks.flag("margins", margins)
-    refuse_weights(weights)
     coverage = checks.probability("coverage", coverage)
     budget = Budget.checked(epsilon, delta, sigma, seed, ledger, what, noise)
     threshold = suppress_below
@@ -116,19 +114,29 @@ def release_counts(
             raise ValueError("margins must be False where data holds counts without names, got True")
         theta, source, most = array_counts(data, at_most)
     else:
-        theta, source, most = table_counts(data, by, domain, bins, person, at_most, counts, missing)
+        if person is not None and counts is not None:
+            raise ValueError(f"person must not be given where counts are aggregated already, got {person!r}")
+        opened = open_cells(
+            *(data, by, domain, bins, _COLUMNS, missing, person, at_most), aggregated=counts is not None
+        )
+        with opened as (rows, groups, source, most):
+            own = people_in(rows, groups, person, most) if counts is None else counts_in(rows, groups, counts)
+            if counts is None and person is None:
+                check_rows(rows, groups, own)
+        theta = own.double()
     used = count_noise(budget, most)
     edge = None if margins else threshold
     promised = used.loss(theta, most)
     measure = partial(measure_counts, promised, budget.delta, used.law(edge), theta, most, edge)
-    account = ReleaseAccount(promised, budget.delta, measure)
-    budget.charge(account, "release_counts")
+    account = budget.charge(ReleaseAccount(promised, budget.delta, measure), "release_counts")
     noisy = [round(count) for count in used.draw(budget, theta, "counts", edge).tolist()]
-    shown, cells = shown_counts(used, noisy, threshold, coverage), source.keys
-    series = [Series("count", shown["count"], shown["low"], shown["high"])]
+    agreed, cells, members = noisy, source.keys, [[cell] for cell in range(len(noisy))]
     if margins:
-        shown, keys = with_margins(used, noisy, threshold, coverage, cells)
-        source, series = replace(source, keys=keys), [Series("count", shown["count"][: len(noisy)])]
+        keys, members = with_totals(cells)
+        agreed, source = non_negative(noisy), replace(source, keys=keys)
+    shown = shown_counts(used, agreed, noisy, members, threshold, coverage)
+    whiskers = (None, None) if margins else (shown["low"], shown["high"])
+    series = [Series("count", shown["count"][: len(noisy)], *whiskers)]
     released: dict[str, list[Any]] = {"count": shown["count"]}
     method = f"{used.name} noise with a standard deviation of {used.deviation:.3g} was added to every count"
     exact, reading = ", whatever the data.", "Counts are not changed after the noise: some may be negative."
@@ -136,7 +144,7 @@ def release_counts(
         released["suppressed"] = [count is None for count in shown["count"]]
         gray = [threshold if count is None else None for count in series[0].heights]
         if any(gray):
-            series.append(Series(f"below {threshold}, not shown", gray, mechanism="any", hatched=True))
+            series.append(Series(f"below {threshold}, not shown", gray, dashed=True))
         method += f", and noisy counts below {threshold} are not shown"
         exact = _selection(threshold, used)
         reading = "A count that is not shown may be larger than the threshold: the noise decides, too."
@@ -167,93 +175,44 @@ def release_counts(
         ),
         intervals={"low": shown["low"], "high": shown["high"]},
         hidden="" if threshold is None else f"<{threshold}",
-        unit="cell",
+        units="cells",
         method=method,
         public="Cells (every combination of the declared values, also where nobody is in it), noise and "
         "threshold",
-        promises=(
-            f"Standard errors are those of the noise on whole numbers{exact}",
-            "The chance over the noise that a count is shown with an interval that misses the true one "
-            f"is at most {1 - coverage:.2g}.",
-        ),
-        leaves_out=(
-            "Sampling, non-response and errors in the data are not part of the standard errors.",
-            reading,
-        ),
+        coverage=coverage,
+        promises=(f"Standard errors are those of the noise on whole numbers{exact}",),
+        leaves_out=(reading,),
     )
 
 
 def shown_counts(
-    used: TableNoise, noisy: Sequence[int], threshold: int | None, coverage: float, numbers: int = 1
+    used: TableNoise,
+    counts: Sequence[int],
+    noisy: Sequence[int],
+    members: Sequence[Sequence[int]],
+    threshold: int | None,
+    coverage: float,
 ) -> dict[str, list[Any]]:
-    """Noisy counts, each the sum of so many, with their errors and intervals; None below the threshold.
+    """Counts added up over the ``members`` of each row, their errors, and the intervals of ``noisy`` ones.
+
+    All are None where a count is below the threshold.
 
     >>> from ringfence.releases.budget import LaplaceNoise
-    >>> shown_counts(LaplaceNoise(1.0), [12, 1], 5, 0.95)["low"]
+    >>> shown_counts(LaplaceNoise(1.0), [12, 1], [12, 1], [[0], [1]], 5, 0.95)["low"]
     [9.0, None]
     """
-    far = half_width_of_sum(used, coverage, numbers)
-    columns = {
-        "count": noisy,
-        "standard_error": [math.sqrt(numbers) * used.error] * len(noisy),
-        "low": [count - far for count in noisy],
-        "high": [count + far for count in noisy],
-    }
-    hidden = [threshold is not None and count < threshold for count in noisy]
-    return {
-        name: [None if gone else value for value, gone in zip(values, hidden, strict=True)]
-        for name, values in columns.items()
-    }
-
-
-def with_margins(
-    used: TableNoise, noisy: Sequence[int], threshold: int | None, coverage: float, cells: Columns
-) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
-    """What ``shown_counts`` returns, of cells and then of totals; and the columns that tell them apart.
-
-    >>> from ringfence.releases.budget import LaplaceNoise
-    >>> with_margins(LaplaceNoise(1.0), [12, -3], None, 0.95, {"sex": ["f", "m"]})[0]["count"]
-    [9, 0, 9]
-    """
-    keys, members = margins_of(cells)
-    agreed = non_negative(noisy)
-    parts = []
-    for own in [[place] for place in range(len(noisy))] + members:
-        part = shown_counts(used, [sum(noisy[place] for place in own)], None, coverage, len(own))
-        count = sum(agreed[place] for place in own)
-        gone = threshold is not None and count < threshold
-        parts.append(
-            {name: [None] if gone else values for name, values in {**part, "count": [count]}.items()}
+    names = ("count", "standard_error", "low", "high")
+    shown: dict[str, list[Any]] = {name: [] for name in names}
+    for cells in members:
+        count, total = (sum(numbers[cell] for cell in cells) for numbers in (counts, noisy))
+        far, hidden = (
+            half_width_of_sum(used, coverage, len(cells)),
+            threshold is not None and count < threshold,
         )
-    columns = {name: [value for part in parts for value in part[name]] for name in parts[0]}
-    return columns, {name: [*values, *keys[name]] for name, values in cells.items()}
-
-
-def table_counts(
-    data: Any,
-    by: str | int | Sequence[str | int] | None,
-    domain: Domain | None,
-    bins: Domain | None,
-    person: str | int | None,
-    at_most: int,
-    counts: str | int | None,
-    missing: Missing = "refuse",
-) -> tuple[Tensor, Source, int]:
-    """The counts of rows, or of a column of counts, in the cells of ``by``, and how many one person moves.
-
-    >>> visits = np.array([[7, 0], [7, 0], [8, 1]])  # person, ward
-    >>> table_counts(visits, [1], {1: [0, 1, 2]}, None, person=0, at_most=1, counts=None)[0].tolist()
-    [1.0, 1.0, 0.0]
-    """
-    if person is not None and counts is not None:
-        raise ValueError(f"person must not be given where counts are aggregated already, got {person!r}")
-    taken, added = ("count", "suppressed", "standard_error", "low", "high"), counts is not None
-    opened = open_cells(data, by, domain, bins, taken, missing, person, at_most, aggregated=added)
-    with opened as (rows, cells, source, most):
-        theta = counts_in(rows, cells, counts) if added else people_in(rows, cells, person, most)
-        if not added and person is None:
-            check_rows(rows, cells, theta)
-    return theta.double(), source, most
+        row = (count, math.sqrt(len(cells)) * used.error, total - far, total + far)
+        for name, value in zip(names, row, strict=True):
+            shown[name].append(None if hidden else value)
+    return shown
 
 
 def array_counts(data: Any, at_most: int) -> tuple[Tensor, Source, int]:
@@ -311,25 +270,23 @@ def non_negative(noisy: Sequence[int]) -> list[int]:
     return kept
 
 
-def margins_of(keys: Columns) -> tuple[dict[str, list[Any]], list[list[int]]]:
-    """The rows of all totals of a table of cells, and the numbers of the cells that each of them adds up.
+def with_totals(keys: Columns) -> tuple[dict[str, list[Any]], list[list[int]]]:
+    """The rows of a table of cells and of all its totals, and the numbers of the cells that each adds up.
 
-    >>> rows, cells = margins_of({"sex": ["f", "m"], "town": ["x", "x"]})
+    >>> rows, cells = with_totals({"sex": ["f", "m"], "town": ["x", "x"]})
     >>> rows["sex"], rows["town"], cells
-    (['f', 'm', 'total', 'total'], ['total', 'total', 'x', 'total'], [[0], [1], [0, 1], [0, 1]])
+    (['f', 'm', 'f', 'm', 'total', 'total'], ['x', 'x', 'total', 'total', 'x', 'total'], [[0], [1], ...])
     """
     for name, values in keys.items():
         if TOTAL in values:
             raise ValueError(
                 f"column {name!r} must not have the value {TOTAL!r}, which margins have: rename it"
             )
-    cells = list(zip(*keys.values(), strict=True))
     members: dict[tuple[Any, ...], list[int]] = {}
     for kept in itertools.product((True, False), repeat=len(keys)):
-        if not all(kept):
-            for place, cell in enumerate(cells):
-                row = tuple(value if keep else TOTAL for value, keep in zip(cell, kept, strict=True))
-                members.setdefault(row, []).append(place)
+        for place, cell in enumerate(zip(*keys.values(), strict=True)):
+            row = tuple(value if keep else TOTAL for value, keep in zip(cell, kept, strict=True))
+            members.setdefault(row, []).append(place)
     return {name: [row[at] for row in members] for at, name in enumerate(keys)}, list(members.values())
 
 

@@ -19,25 +19,18 @@ from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.publication import PublishableEpsilon
 from ringfence.data.features import read_array
 from ringfence.noise import Noise
-from ringfence.releases.ballots import (
-    Poll,
-    Votes,
-    decision_account,
-    publishing_loss,
-    read_choices,
-    read_counts,
-)
+from ringfence.releases.ballots import Decisions, Poll, Votes, publishing_loss, read_choices, read_counts
 from ringfence.releases.budget import Budget
+from ringfence.releases.decisions import Words, announce, winner_law
 from ringfence.releases.reader import Columns, Table, as_numpy, is_array, public_values, read_table
 from ringfence.releases.release import Release, ReleaseAccount, Statement
-from ringfence.releases.winners import Words, announce, winner_law
 
 _ONE_TEACHER = (
     "The records of one person are in the part of one teacher alone, and which part that is does not depend "
     "on other people."
 )
 _LABELS = Words(
-    *("label", "labels", "class", "classes"),
+    *("label", "labels", "class", "classes", "query", "queries"),
     (
         "By how many votes a class won is not released.",
         "The teachers and their votes are not protected: publish labels, or a student that learned from "
@@ -236,14 +229,14 @@ class Pate:
         """The account of these queries, or else of all so far and of what was published about them."""
         if counts is None and not self._calls:
             raise ValueError("label must be called before there is something to account for")
-        account = decision_account(
+        account = Decisions(
             self.law,
             torch.cat(self._calls) if counts is None else counts,
             neighbours="replaced",
             at_most=None,
             delta=self._poll.budget.delta if delta is None else checks.probability("delta", delta),
             adaptive=self.adaptive,
-        )
+        ).account
         for number in self._published if counts is None else ():
             account = account.plus(publishing_loss(number.publishing_zcdp, REPLACED))
         return account

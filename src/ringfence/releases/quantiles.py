@@ -21,8 +21,8 @@ from ringfence.mechanisms.winner import GumbelWinner
 from ringfence.noise import Noise
 from ringfence.releases.ballots import Poll, gumbel_law
 from ringfence.releases.budget import Budget
-from ringfence.releases.cells import Domain, Missing, open_cells, ranks_in, refuse_weights
-from ringfence.releases.release import Measured, Release, ReleaseAccount, interval_bars
+from ringfence.releases.cells import Domain, Missing, open_cells, ranks_in
+from ringfence.releases.release import Measured, Release, ReleaseAccount, interval_bars, several_rows
 
 _GRID = 1 << 20  # ranks are counted in units of 1 / _GRID people, so that utilities are exact
 _MOST_PEOPLE = 1 << 32
@@ -46,7 +46,6 @@ def release_quantiles(
     person: str | int | None = None,
     at_most: int = 1,
     coverage: float | None = 0.95,
-    weights: None = None,
     seed: int | Noise | None = None,
     ledger: Ledger | None = None,
     what: str | None = None,
@@ -80,7 +79,6 @@ def release_quantiles(
     >>> medians.values["value"].tolist()
     [30000, 52000]
     """
-    refuse_weights(weights)
     budget = Budget.checked(epsilon, delta, None, seed, ledger, what)
     values = checked_candidates(candidates)
     levels = checked_levels(quantiles)
@@ -109,10 +107,8 @@ def release_quantiles(
     ]
     promised = loss_of_any(law, charged, "added", steps=queries).drawn_securely(2 * queries)
     counts = people.double()
-    account = ReleaseAccount(
-        promised, budget.delta, partial(measure, promised, budget.delta, law, counts, asked, charged)
-    )
-    budget.charge(account, "release_quantiles")
+    measured = partial(measure, promised, budget.delta, law, counts, asked, charged)
+    account = budget.charge(ReleaseAccount(promised, budget.delta, measured), "release_quantiles")
     found = torch.stack([one.draw(law, counts, budget) for one in asked], dim=1)
     found = found.view(groups.count, len(levels), -1)
     if coverage is not None:  # an interval holds its quantile, and is only made longer by that
@@ -131,16 +127,7 @@ def release_quantiles(
     keys["quantile"] = levels * groups.count
     ranks = max(level_range(level) for level in levels) * law.lead(len(values) - 1, 0.05)
     title = f"{'Medians' if levels == [0.5] else 'Quantiles'} of {of}"
-    interval, missed = "", "No interval was asked for: how far off a quantile is depends on the data."
-    if coverage is not None:
-        interval = (
-            f"; the intervals allow for the noise, with a coverage of {coverage:.3g}, and what could be any "
-            "of the values is not shown"
-        )
-        missed = (
-            "The chance over the noise that a quantile is shown with an interval that misses it is at most "
-            f"{1 - coverage:.2g}. The ends of an interval were drawn with noise as well."
-        )
+    interval = "" if coverage is None else ", and what could be any of the values is not shown"
     return replace(source, keys=keys).release(
         account,
         budget,
@@ -157,13 +144,11 @@ def release_quantiles(
         f"{values[-1]:,}, to the nearest of which every value of {of} was rounded, so that the number of "
         f"people below it is off by {math.ceil(ranks):,} or more with a chance of at most 5 %{interval}",
         public="Groups, candidate values and noise",
-        promises=(
-            *(() if person is None else ("Several rows of a person in a group count as their mean.",)),
-            missed,
-        ),
+        promises=several_rows(source),
+        coverage=coverage,
         leaves_out=(
-            "Values are rounded to the nearest public value. Sampling, non-response and errors in the "
-            "data are not part of the intervals.",
+            "Values are rounded to the nearest public value. Without an interval, how far off a quantile is "
+            "depends on the data.",
             "How many people are in a group is not released.",
         ),
     )

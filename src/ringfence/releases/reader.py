@@ -14,6 +14,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from glob import escape, glob
 from importlib import import_module
 from io import BytesIO
@@ -40,7 +41,7 @@ _CSV, _PARQUET = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt"), (".parquet", ".
 LARGEST = sys.float_info.max
 _MEMORY = "4GB"  # of DuckDB; what does not fit goes to disk
 _BLOCK = 1 << 20  # bytes of a file that are looked at at once
-_HELD, _UNKNOWN = 1 << 18, 1 << 14  # numbers at once; no code is as large
+_HELD = 1 << 18  # numbers at once
 _LIBRARIES = ("pandas", "polars", "pyarrow", "duckdb", "ibis", "pyspark")
 # How every CSV file is read. Nothing is looked for in the data: one row would change how all others are read.
 _FIXED: dict[str, Any] = {
@@ -65,24 +66,20 @@ class Table:
     def coded(
         self, names: Sequence[str], code: Callable[[Any], int | None], missing: int, rule: str
     ) -> Tensor:
-        """Columns of few different values as numbers, (rows, names), in int16 where they fit into it.
-
-        A value whose ``code`` is None raises ValueError.
+        """Columns of few different values as numbers, (rows, names); a value without a code is refused.
 
         >>> read_table(np.array([[3], [4]])).coded(["0"], {3: 0}.get, -1, "must hold 3")
         Traceback (most recent call last):
         ValueError: column '0' must hold 3, got 4
         """
         columns = [self.columns[name] for name in names]
-        quick = _coded_numbers(columns, code)
-        if quick is not None:
-            return quick
-        return torch.stack([self._coded(name, code, missing, rule) for name in names], dim=1)
-
-    def _coded(self, name: str, code: Callable[[Any], int | None], missing: int, rule: str) -> Tensor:
-        values = self._values(name)
-        codes = code_values(name, values, code, missing, rule)
-        return torch.tensor([codes[value] for value in values], dtype=torch.int64)
+        if all(isinstance(column, np.ndarray) for column in columns):
+            return _coded_arrays(names, columns, partial(code_values, code=code, missing=missing, rule=rule))
+        found = []
+        for name in names:
+            codes = code_values(name, values := self._values(name), code, missing, rule)
+            found.append(torch.tensor([codes[value] for value in values], dtype=torch.int64))
+        return torch.stack(found, dim=1)
 
     def counts(self, name: str) -> Tensor:
         """A column of whole numbers from 0 on, in float64.
@@ -234,12 +231,7 @@ def open_rows(data: Any, *, in_order: bool = False) -> Iterator[Rows]:
     ...     rows.ask(rows.table.aggregate(n=rows.table.count())).to_pydict(), rows.table.columns
     ({'n': [2]}, ('0', '1'))
     """
-    try:
-        import duckdb  # noqa: F401
-        import ibis
-        import pyarrow
-    except ModuleNotFoundError:
-        raise _tables_extra() from None
+    ibis, pyarrow, _ = map(_of_tables, ("ibis", "pyarrow", "duckdb"))
     library = _library(data)
     if library == "ibis" and data.get_backend().name != "polars":  # which is in memory, and has no windows
         yield Rows(data, "ibis")
@@ -291,10 +283,7 @@ def engine_table(url: str, table: str) -> Any:
     Traceback (most recent call last):
     ValueError: the table 'people' of sqlite cannot be read: TableNotFound: people
     """
-    try:
-        import ibis
-    except ModuleNotFoundError:
-        raise _tables_extra() from None
+    ibis = _of_tables("ibis")
     kind = url.partition("://")[0]
     *schema, name = table.split(".")
     try:
@@ -363,11 +352,7 @@ def _array_table(data: Any, flat: bool = False) -> Table:
 
 def _arrow_table(data: Any) -> "pyarrow.Table":
     """A frame as a table of Arrow."""
-    try:
-        import pyarrow
-    except ModuleNotFoundError:
-        raise _tables_extra() from None
-    library = _library(data)
+    pyarrow, library = _of_tables("pyarrow"), _library(data)
     if not hasattr(data, "__arrow_c_stream__"):
         raise TypeError(
             "data must be a frame (pandas, polars, pyarrow), a table (Ibis, DuckDB, Spark), an array, a "
@@ -648,36 +633,28 @@ def _dialect(name: str) -> tuple[tuple[str, ...], bool, str]:
 
 def _spans(file: Any, delimiter: bytes) -> bool:
     """Whether a cell of a CSV file holds a line break; raises ValueError where quotes or bytes are wrong."""
-    around, inside, spans, start = (b"", delimiter, b"\r", b"\n"), False, False, 0
+    around, inside, spans, first = (b"", delimiter, b"\r", b"\n"), False, False, 1
     while block := file.read(_BLOCK) + file.readline():
         plain = block.isascii() and b'"' not in block
-        for at, line in enumerate(() if plain else BytesIO(block)):
+        for at, line in enumerate(() if plain else BytesIO(block), first):
             if not line.isascii():
                 try:
                     line.decode()
                 except UnicodeDecodeError:
-                    place = at + _line_at(file, start)
-                    raise ValueError(f"other bytes in line {place}: save it as UTF-8") from None
+                    raise ValueError(f"other bytes in line {at}: save it as UTF-8") from None
             if b'"' not in line:
                 continue
-            pieces = line.removeprefix(b"\xef\xbb\xbf" if start == at == 0 else b"").split(b'"')
+            pieces = line.removeprefix(b"\xef\xbb\xbf" if at == 1 else b"").split(b'"')
             for piece in range(inside, len(pieces), 2):  # those outside quotes
                 before, after = pieces[piece][:1] * (piece > 0), pieces[piece][-1:]
                 if before not in around or (piece < len(pieces) - 1 and after not in around[:2]):
-                    raise ValueError(f"a quote inside a cell in line {at + _line_at(file, start)}")
+                    raise ValueError(f"a quote inside a cell in line {at}")
             inside ^= len(pieces) % 2 == 0
             spans |= inside
-        start += len(block)
+        first += block.count(b"\n")
     if inside:
         raise ValueError("a quote that nothing closes")
     return spans
-
-
-def _line_at(file: Any, place: int) -> int:
-    """The number of the line that begins at a byte of a file."""
-    file.seek(0)
-    before = (file.read(min(_BLOCK, place - at)) for at in range(0, place, _BLOCK))
-    return 1 + sum(int(block.count(b"\n")) for block in before)
 
 
 @contextmanager
@@ -702,36 +679,33 @@ def _errors_in_one_line(what: str) -> Iterator[None]:
         raise ValueError(f"{what} cannot be read: {f'{file[1]}: ' if file else ''}{said}") from None
 
 
-def _tables_extra() -> ModuleNotFoundError:
-    """The error that names the extra which brings ibis, pyarrow and duckdb."""
-    return ModuleNotFoundError("tables need ibis, pyarrow and duckdb: pip install 'ringfence[tables]'")
+def _of_tables(library: str) -> Any:
+    """A library that the extra "tables" brings."""
+    try:
+        return import_module(library)
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(
+            "tables need ibis, pyarrow and duckdb: pip install 'ringfence[tables]'"
+        ) from None
 
 
-def _coded_numbers(columns: Sequence[Any], code: Callable[[Any], int | None]) -> Tensor | None:
-    """``Table.coded`` of arrays of small whole numbers, some rows at a time; None where they are not that."""
-    kinds = {column.dtype for column in columns if isinstance(column, np.ndarray)}
-    if len(kinds) != 1 or not all(isinstance(column, np.ndarray) for column in columns):
-        return None
-    [kind] = kinds
-    if kind.kind not in "iuf":
-        return None
-    found = np.empty((len(columns[0]), len(columns)), np.int16)
-    codes = np.full(1 << 16, _UNKNOWN, np.int32)  # by the number, the negative ones last
+def _coded_arrays(
+    names: Sequence[str], columns: Sequence[Any], codes: Callable[[str, list[Any]], dict[Any, int]]
+) -> Tensor:
+    """``Table.coded`` of arrays, in int16, some rows at a time and one value after the other."""
+    found = np.zeros((len(columns[0]), len(columns)), np.int16)
     for start in range(0, len(found), rows := max(1, _HELD // len(columns))):
         block = np.stack([column[start : start + rows] for column in columns], axis=1)
-        with np.errstate(invalid="ignore"):
-            small = block.astype(np.int16)
-        if not (small == block).all():
-            return None
-        numbers = codes[small]
-        if (numbers == _UNKNOWN).any():
-            for value in np.unique(small[numbers == _UNKNOWN]):
-                own = code(kind.type(value).item())
-                if own is None or not 0 <= abs(own) < _UNKNOWN:
-                    return None
-                codes[value] = own
-            numbers = codes[small]
-        found[start : start + rows] = numbers
+        left = np.ones(block.shape, bool)
+        while left.any():
+            place = int(left.argmax())
+            value = block.flat[place]
+            own, here = value.item() if hasattr(value, "item") else value, block == value
+            number = codes(names[place % len(names)], [own])[own]
+            if abs(number) >= 1 << 15:
+                raise ValueError(f"there must be at most {1 << 15:,} different values, got more")
+            found[start : start + rows] += here * np.int16(number)  # far faster than at places
+            left ^= here
     return torch.from_numpy(found)
 
 

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from ringfence import checks
 from ringfence.accounting.guarantee import REPLACED, Guarantee, PerInstance
 from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, OWNER_ALONE, new_folder, replacing
@@ -25,19 +24,13 @@ from ringfence.report.chart import Chart, Line, Panel
 # votes of a teacher who learned from several persons.
 RowsAre = Literal["rows", "persons", "aggregated", "teachers"]
 
-_RENAMED = {  # since 0.7
-    "epsilon_tight": "per_instance.epsilon",
-    "proof": "per_instance.proof",
-    "sentence": "statement",
-}
 _PRIVATE = (
     "private: these numbers are computed from the data. Do not publish this file. Only "
     "epsilon, mu, advantage and the true positive rates hold for every dataset."
 )
-_MOVED = {"sensitive": "Release.account.statement", "publishable": "str(Release.statement)"}  # since 0.7
 _MOST_PRINTED = 60  # rows of a table
 _MOST_PANELS = 12
-MOST_BARS = 600  # rows of a table that are drawn: no eye tells more of them apart
+_MOST_BARS = 600  # rows of a table that are drawn: no eye tells more of them apart
 
 
 class Measured(NamedTuple):
@@ -75,11 +68,6 @@ class ReleaseAccount:
     delta: float
     measure: Callable[[], Measured] = field(repr=False)
     adaptive: bool = False  # whether what was asked may depend on earlier answers
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            raise checks.missing_attribute("ReleaseAccount", name, _RENAMED)
 
     @cached_property
     def promise(self) -> Guarantee:
@@ -195,19 +183,10 @@ class Statement:
     promises: tuple[str, ...]
     leaves_out: tuple[str, ...]
 
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            raise checks.missing_attribute("Statement", name, _MOVED, moved=True)
-
     def __str__(self) -> str:
-        parts = [self.public]
-        for heading, sentences in (
-            ("What this promises", self.promises),
-            ("What this does not promise", self.leaves_out),
-        ):
-            parts.append("\n".join((heading, *(f"- {sentence}" for sentence in sentences))))
-        return "\n\n".join(parts)
+        parts = ("What this promises", self.promises), ("What this does not promise", self.leaves_out)
+        lists = ("\n- ".join((heading, *sentences)) for heading, sentences in parts)
+        return "\n\n".join((self.public, *lists))
 
 
 def build_statement(
@@ -219,30 +198,27 @@ def build_statement(
     at_most: int | None,
     method: str,
     public: str,
-    unit: str = "group",
+    units: str = "groups",
     data: str = "data",
+    coverage: float | None = None,
     promises: Sequence[str] = (),
     leaves_out: Sequence[str] = (),
 ) -> Statement:
     """The statement of a job, from the sentences of every job and those that it adds.
 
     ``released`` and ``data`` name what comes out and what went in. One person counts in ``at_most`` of the
-    ``unit`` (None: in all of them), once in each. ``method`` says what was done, and ``public`` names what
-    must not have been chosen by looking at the data. Privacy numbers are rounded up.
+    ``units`` (None: in all of them), once in each. ``method`` says what was done, and ``public`` names what
+    must not have been chosen by looking at the data. ``coverage`` is that of intervals, where there are some.
+    Privacy numbers are rounded up.
     """
     shown = account.epsilon if budget.epsilon is None else budget.epsilon
     person = "person (each row is taken as one person)" if rows_are == "rows" else "person"
+    intervals = "" if coverage is None else f"; the intervals have a coverage of {coverage:.3g}"
     testing = " Fixed seed: for testing, not a private release." if budget.noise.seeded else ""
-    once, own = f"at most once in every {unit}", ""
-    if at_most == 1:
-        once, own = f"in at most 1 {unit}", ": which one depends on that person alone"
-    elif at_most is not None:
-        noun, *rest = unit.split(" ", 1)
-        several = " ".join((f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s", *rest))
-        once, own = (
-            f"in at most {at_most} {several}, once in each",
-            ": which ones depends on that person alone",
-        )
+    once, own = f"at most once in each of the {units}", ""
+    if at_most is not None:
+        once = f"in at most {at_most:,} of the {units}, at most once in each"
+        own = ": in which of them depends on that person alone"
     bounded = {
         "rows": f"Each row is taken as one person, who counts {once}: a person with several rows is "
         "protected less.",
@@ -254,18 +230,28 @@ def build_statement(
     }
     return Statement(
         f"These {released} are protected by differential privacy (epsilon {rounded_up(shown)}, delta "
-        f"{account.delta:.3g}) for each {person}: {method}.{testing}",
+        f"{account.delta:.3g}) for each {person}: {method}{intervals}.{testing}",
         (
             _attack(account, person),
             bounded[rows_are],
             f"{public} are public. They must not have been chosen by looking at the {data}.",
+            *(() if coverage is None else (_misses(coverage),)),
             *promises,
         ),
         (
             f"It is about one person at a time: what a large group has in common shows in the {released}.",
             f"Every further release from the same {data} costs its own epsilon, and the epsilons add up.",
+            f"Sampling, non-response and errors in the {data} are not accounted for: errors and intervals "
+            "are those of the noise alone.",
             *leaves_out,
         ),
+    )
+
+
+def _misses(coverage: float) -> str:
+    return (
+        f"The chance over the noise that a number is shown with an interval that misses the true one is at "
+        f"most {1 - coverage:.2g}, whatever the data."
     )
 
 
@@ -333,25 +319,25 @@ class Series(NamedTuple):
     heights: Sequence[float | None]
     low: Sequence[float | None] | None = None
     high: Sequence[float | None] | None = None
-    mechanism: str = "rectified"  # whose colour they have
-    hatched: bool = False  # stands for what is not shown
-    points: bool = False  # instead of bars
+    dashed: bool = False  # gray frames instead, which stand for what is not shown
 
     def line(self, rows: Sequence[int]) -> Line:
         """The bars of some rows, at the places 0, 1, ...
 
         >>> Series("count", [5, None, 7]).line([0, 1]).y
-        (5.0, nan)
+        (5, nan)
         """
-        y, low, high = (
-            None
-            if ends is None
-            else tuple(math.nan if (end := ends[row]) is None else float(end) for row in rows)
-            for ends in self[1:4]
+
+        def drawn(ends: Sequence[float | None] | None) -> tuple[float, ...] | None:
+            if ends is None:
+                return None
+            return tuple(math.nan if (end := ends[row]) is None else end for row in rows)
+
+        low, high = drawn(self.low), drawn(self.high)
+        look = ("any" if self.dashed else "rectified", self.dashed)
+        return Line(
+            self.name, tuple(range(len(rows))), drawn(self.heights) or (), low, high, *look, bars=True
         )
-        look = {"mechanism": self.mechanism, "bars": not self.points, "points": self.points}
-        x = tuple(map(float, range(len(rows))))
-        return Line(self.name, x, y or (), low, high, hatched=self.hatched, **look)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -362,19 +348,7 @@ class Bars:
     y_label: str
     series: Sequence[Series]
     rows: Columns
-    y_names: tuple[str, ...] = ()  # what stands at y = 0, 1, ... instead of numbers
     one_scale: bool = True  # in all panels
-
-    @property
-    def readable(self) -> bool:
-        """Whether there are few enough rows for a chart."""
-        return all(len(values) <= MOST_BARS for values in self.rows.values())
-
-    @property
-    def too_many(self) -> str:
-        """The sentence for a table that is not drawn."""
-        many = max(len(values) for values in self.rows.values())
-        return f"There is no chart: it would have {many:,} bars, and more than {MOST_BARS:,} cannot be read."
 
     def chart(self, title: str) -> Chart:
         """One panel, or one for each value of the first column where there are several columns.
@@ -384,11 +358,13 @@ class Bars:
         >>> [panel.title for panel in chart.panels], chart.panels[0].x_label, chart.panels[0].x_names
         (['region: north', 'region: south'], 'age', ('young', 'old'))
         """
-        if not self.readable:
-            raise ValueError(self.too_many)
-        names, columns = list(self.rows), self.rows.values()
-        texts = [["missing" if value is None else str(value) for value in values] for values in columns]
-        labels = list(zip(*texts, strict=True)) or [()]
+        names, caption = list(self.rows), self.caption
+        rows = list(zip(*self.rows.values(), strict=True)) or [()]
+        if len(rows) > _MOST_BARS:
+            caption = f"The first {_MOST_BARS} of {len(rows):,} rows. {caption}"
+        labels = [
+            tuple("missing" if value is None else str(value) for value in row) for row in rows[:_MOST_BARS]
+        ]
         groups: dict[tuple[str, ...], list[int]] = {}
         for row, label in enumerate(labels):
             groups.setdefault(label[:1], []).append(row)
@@ -400,14 +376,13 @@ class Bars:
                 x_label=", ".join(names[apart:]),
                 y_label=self.y_label,
                 lines=tuple(own.line(rows) for own in self.series),
-                y_from_zero=not self.y_names,
-                y_names=self.y_names,
+                y_from_zero=True,
                 y_also=tuple(ends) if self.one_scale else (),
                 x_names=tuple(", ".join(labels[row][apart:]) for row in rows),
             )
             for first, rows in (groups.items() if apart else [((), range(len(labels)))])
         ]
-        return Chart("chart", title, self.caption, tuple(panels), columns=3)
+        return Chart("chart", title, caption, tuple(panels), columns=3)
 
 
 @dataclass(frozen=True)
@@ -492,34 +467,10 @@ class Release:
         columns = ([self._cell(name, value) for value in values] for name, values in self.table.items())
         return _write_csv(Path(path), [tuple(self.table), *zip(*columns, strict=True)])
 
-    def wide_to_csv(self, path: str | Path) -> Path:
-        """Writes what was released as a cross-table: the first key column down, the second across.
-
-        >>> import numpy as np
-        >>> import ringfence as rf
-        >>> from tempfile import TemporaryDirectory
-        >>> table = rf.release_counts(np.array([[900, 800], [700, 600]]), epsilon=1.0)
-        >>> with TemporaryDirectory() as folder:
-        ...     table.wide_to_csv(Path(folder) / "wide.csv").read_text().split()[0]
-        'dimension'
-        """
-        if len(self.keys) != 2:
-            raise ValueError(f"a cross-table must have 2 key columns, got {', '.join(self.keys) or 'none'}")
-        down, across = self.keys.values()
-        numbers = {
-            (a, b): _plain(value)
-            for a, b, value in zip(down, across, next(iter(self.released.values())), strict=True)
-        }
-        wide = list(dict.fromkeys(across))
-        rows = [(_plain(a), *(numbers.get((a, b), "") for b in wide)) for a in dict.fromkeys(down)]
-        return _write_csv(Path(path), [(next(iter(self.keys)), *map(_plain, wide)), *rows])
-
     def save(self, folder: str | Path, private: str | Path | None = None) -> list[Path]:
         """Writes table.csv, statement.txt, chart.png and report.html, which may be published: a new folder.
 
-        A table with two key columns is written as a cross-table too, table_wide.csv. Of a table with too many
-        rows for a chart there is none. ``private`` is another new folder, for account.json: what the release
-        cost the people in the data.
+        ``private`` is another new folder, for account.json: what the release cost the people in the data.
 
         Guarantee: nothing in ``folder`` depends on the private data other than through the release. Only its
         owner may read account.json, which says that it is private.
@@ -533,9 +484,8 @@ class Release:
             beside = folders.enter_context(new_folder(folder))
             files = [
                 self.to_csv(beside / "table.csv"),
-                *([self.wide_to_csv(beside / "table_wide.csv")] if len(self.keys) == 2 else []),
                 _write(beside / "statement.txt", f"{self.statement}\n"),
-                *(save_chart(self.chart(), beside, kinds=("png",)) if self.bars.readable else []),
+                *save_chart(self.chart(), beside, kinds=("png",)),
                 write_report(self._report(), beside / "report.html"),
             ]
             paths = [folder / file.name for file in files]
@@ -555,12 +505,7 @@ class Release:
             title=self.title,
             summary=(said.public,),
             sections=(
-                Section(
-                    "What was released",
-                    text=() if self.bars.readable else (self.bars.too_many,),
-                    charts=(self.chart(),) if self.bars.readable else (),
-                    tables=(table,),
-                ),
+                Section("What was released", charts=(self.chart(),), tables=(table,)),
                 Section("What this promises", text=said.promises),
                 Section("What this does not promise", text=said.leaves_out),
             ),
@@ -571,16 +516,12 @@ class Release:
     def _cell(self, name: str, value: Any) -> str:
         """A value for programs; a decision that was not made is a result, and said in words."""
         unmade = value is None and name in self.released and "suppressed" not in self.released
-        return self.hidden if unmade else _plain(value)
+        return self.hidden if unmade else _written(value)
 
     def _text(self, name: str, value: Any) -> str:
         if value is None:
             return "missing" if name in self.keys else self.hidden
-        if isinstance(value, bool):
-            return "yes" if value else "no"
-        if name in self.released and isinstance(value, int | float):
-            return f"{value:,.6g}" if abs(value) < 1e6 and isinstance(value, float) else f"{value:,.0f}"
-        return _plain(value)
+        return _written(value, "," if name in self.released else "")
 
     def __str__(self) -> str:
         every = self.rows()
@@ -602,6 +543,11 @@ def interval_bars(
     return Bars(caption, y_label, series, rows, one_scale=one_scale)
 
 
+def several_rows(source: Source) -> tuple[str, ...]:
+    """The sentence about rows with values, where a person may have several."""
+    return ("Several rows of a person in a group count as their mean.",) * (source.rows_are == "persons")
+
+
 def check_apart(folder: Path, private: Path | None) -> None:
     """Refuses a private folder that is the public one, in it, or around it.
 
@@ -620,15 +566,15 @@ def _no_formula(text: str) -> str:
     return re.sub(r"^(?=[=+\-@\t])(?![+-][\d.]+(e[+-]\d+)?$)", "'", text)
 
 
-def _plain(value: Any) -> str:
-    """A value as text for programs: no separators, and empty where there is none."""
+def _written(value: Any, separator: str = "") -> str:
+    """A value as text, empty where there is none; the separator of thousands is for people."""
     if value is None:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float) and math.isfinite(value):
-        return f"{value:.6g}" if abs(value) < 1e6 else f"{value:.0f}"
-    return str(value)
+        return f"{value:{separator}.6g}" if abs(value) < 1e6 else f"{value:{separator}.0f}"
+    return f"{value:{separator}}" if isinstance(value, int) else str(value)
 
 
 def _write_csv(path: Path, rows: Iterable[Sequence[str]]) -> Path:

@@ -40,6 +40,8 @@ KEPT = (
     "them."
 )
 
+_COST = "The releases are (epsilon, delta)-differentially private for each of these pairs."
+_ATTACKS = "With all other records and all releases, an attacker finds at most these shares."
 _CHANGED = "it was changed, or made by another version"
 _RELEASE = {"private", "delta", "cost", "sha256"}  # of ringfence release
 _AS_GIVEN = "The file of this account has no checksum: that it is as it was written is taken on trust."
@@ -136,7 +138,9 @@ class Certificate:
             (f"{100 * rate['false_positive_rate']:g} %", f"{rounded_up(100 * rate['true_positive_rate'])} %")
             for rate in content["true_positive_rates"]
         )
-        files = tuple(content["commitments"].items())
+        cost = Table("Epsilon at every delta", ("delta", "epsilon"), curve)
+        attacks = Table("Attacks", ("false alarms", "records found, at most"), rates)
+        files = Table("Commitments", ("file", "SHA-256"), tuple(content["commitments"].items()))
         return Report(
             title="Privacy certificate",
             summary=(
@@ -147,22 +151,10 @@ class Certificate:
             ),
             sections=(
                 Section("What was released", (content["released"],)),
-                Section(
-                    "What it cost",
-                    ("The releases are (epsilon, delta)-differentially private for each of these pairs.",),
-                    tables=(Table("Epsilon at every delta", ("delta", "epsilon"), curve),),
-                ),
-                Section(
-                    "What attacks can achieve",
-                    ("With all other records and all releases, an attacker finds at most these shares.",),
-                    tables=(Table("Attacks", ("false alarms", "records found, at most"), rates),),
-                ),
+                Section("What it cost", (_COST,), tables=(cost,)),
+                Section("What attacks can achieve", (_ATTACKS,), tables=(attacks,)),
                 Section("What was assumed", tuple(content["assumptions"])),
-                Section(
-                    "Which files this is about",
-                    (KEPT,),
-                    tables=(Table("Commitments", ("file", "SHA-256"), files),),
-                ),
+                Section("Which files this is about", (KEPT,), tables=(files,)),
             ),
             settings=tuple(content["settings"].items()),
             versions=tuple(content["versions"].items()),

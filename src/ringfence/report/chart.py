@@ -45,18 +45,8 @@ class Line:
     mechanism: str | None = None
     dashed: bool = False
     points: bool = False  # draw markers, without a line between them
-    bars: bool = False  # draw bars from 0; low and high are then the ends of whiskers
-    hatched: bool = False  # draw bars as hatched frames: what is not shown
+    bars: bool = False  # draw bars from 0; low and high are then the ends of whiskers, dashed ones frames
     in_legend: bool = True
-
-    def __post_init__(self) -> None:
-        for name, values in (("y", self.y), ("low", self.low), ("high", self.high)):
-            if values is not None and len(values) != len(self.x):
-                raise ValueError(
-                    f"{name} of line {self.name!r} must have {len(self.x)} values, got {len(values)}"
-                )
-        if (self.low is None) != (self.high is None):
-            raise ValueError(f"line {self.name!r} must have low and high, or neither")
 
     @property
     def looks_like(self) -> str:
@@ -85,7 +75,6 @@ class Panel:
     shaded: tuple[float, float] | None = None  # the stretch of the x axis to shade gray
     shaded_name: str = ""
     x_names: tuple[str, ...] = ()  # what stands at x = 0, 1, ... instead of numbers
-    y_names: tuple[str, ...] = ()  # and at y = 0, 1, ...
 
 
 @dataclass(frozen=True)
@@ -106,6 +95,16 @@ class Chart:
     columns: int = 4
     details: str = ""
 
+    @property
+    def described(self) -> str:
+        """The drawing in words, for those who do not see it."""
+        panels = [
+            f"{panel.title or self.title}: {panel.y_label} by {panel.x_label}, of "
+            f"{', '.join(dict.fromkeys(line.name for line in panel.lines))}."
+            for panel in self.panels
+        ]
+        return " ".join(panels)
+
 
 def looks(chart: Chart) -> dict[str, Look]:
     """The look of every name in the chart: of a law, by its label; any other name gets the next free look.
@@ -116,11 +115,6 @@ def looks(chart: Chart) -> dict[str, Look]:
     laws = [law.label for law in Mechanism.known().values()]
     known = ["any", *laws]
     lines = [line for panel in chart.panels for line in panel.lines]
-    for line in lines:
-        if line.mechanism is not None and line.mechanism not in known:
-            raise ValueError(
-                f"mechanism of line {line.name!r} must be one of {', '.join(known)}, got {line.mechanism!r}"
-            )
     others = [name for name in dict.fromkeys(line.looks_like for line in lines) if name not in known]
     free = chain(_LAWS, cycle(_OTHERS))
     return _ANY | dict(zip([*laws, *others], free, strict=False))

@@ -136,8 +136,8 @@ class FisherTracking:
     ([True, False, True, False], [nan, nan, nan])
     """
 
-    def __init__(self, loss: Loss, count: int, every: int, kind: InformationNorm = "spectral") -> None:
-        self.loss, self.every, self.kind = loss, every, kind
+    def __init__(self, loss: Loss, count: int, every: int) -> None:
+        self.loss, self.every = loss, every
         self.squares = torch.zeros(count, dtype=torch.float64)
         self.measured = 0
         self._kept: list[tuple[tuple[int, ...], Tensor, Tensor]] = []
@@ -186,7 +186,6 @@ class FisherTracking:
                 clip=clip,
                 mechanism=mechanism,
                 theta=theta,
-                kind=self.kind,
                 memory=memory,
                 generator=probes,
                 failure_probability=share / (total * distributed.world_size()),

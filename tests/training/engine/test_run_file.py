@@ -407,6 +407,8 @@ def test_a_run_that_goes_on_stops_where_its_charge_ends(
     first.engine.save(path)
     if not charged_first:
         ledger.train(first.engine, 6)
+        first.engine.close()  # before it has released anything
+        first = resumed(path, **settings)
     first.train(4).engine.close()
     for _ in range(2):
         rest = resumed(path, **settings)

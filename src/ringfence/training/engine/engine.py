@@ -12,7 +12,6 @@ from torch.optim import LBFGS, Optimizer
 from torch.utils.data import DataLoader
 
 from ringfence import checks
-from ringfence.accounting.fisher import InformationNorm
 from ringfence.accounting.guarantee import EpsilonKind, Guarantee
 from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.subsampling import Account
@@ -60,8 +59,8 @@ class PrivacyEngine:
     not mix examples in any other way. With ``loss``, the same loss as a function of outputs and targets, the
     engine takes the gradients of each example's own loss itself, and those of your loop are only compared
     with them. A secure run with a mean needs it, and so does what follows. With ``fisher_every`` k, the
-    Fisher information loss of the examples in the batch is measured in every k-th step, "spectral" or "trace"
-    as ``fisher_kind`` says. ``on_step`` receives a ``StepReport`` after each step.
+    Fisher information loss of the examples in the batch is measured in every k-th step. ``on_step`` receives
+    a ``StepReport`` after each step.
     With ``track_examples`` and "full", another pass in each step takes the clipped gradient of every example,
     and ``example_epsilons`` says what each one paid; the inputs of a whole step are held until then.
     ``memory_budget`` is the number of bytes for the gradients of a chunk of examples; None means 1 GiB, or
@@ -122,7 +121,6 @@ class PrivacyEngine:
         loss_reduction: Literal["mean", "sum"] = "mean",
         loss: Loss | None = None,
         fisher_every: int = 0,
-        fisher_kind: InformationNorm = "spectral",
         augmentations: int = 1,
         transform: Transform | None = None,
         units: Any = None,
@@ -141,7 +139,6 @@ class PrivacyEngine:
             raise TypeError(f"clip must be a ringfence Clip such as Norm(1.0), got {clip!r}")
         checks.one_of("sampling", sampling, ("poisson", "full", "random_allocation"))
         checks.one_of("loss_reduction", loss_reduction, ("mean", "sum"))
-        checks.one_of("fisher_kind", fisher_kind, ("spectral", "trace"))
         if checks.count("fisher_every", fisher_every, at_least=0) and loss is None:
             raise ValueError("fisher_every needs loss, a function of outputs and targets, got None")
         self.units = Units(augmentations, transform, units, rows_per_unit)
@@ -176,7 +173,7 @@ class PrivacyEngine:
             )
         self.mechanism, self.clip = mechanism, clip
         self.sampling, self.public_size, self.loss_reduction = sampling, public_size, loss_reduction
-        self.loss, self.fisher_every, self.fisher_kind = loss, fisher_every, fisher_kind
+        self.loss, self.fisher_every = loss, fisher_every
         self.on_step, self.memory_budget = on_step, memory_budget
         self.cuda_graphs, self.secure = cuda_graphs, secure
         if cuda_graphs != "auto" and checks.flag("cuda_graphs", cuda_graphs) and secure:
@@ -265,7 +262,7 @@ class PrivacyEngine:
         fisher = None
         if self.loss is not None and self.fisher_every:
             refuse_random_layers(module)
-            fisher = FisherTracking(self.loss, plan.batches.count, self.fisher_every, self.fisher_kind)
+            fisher = FisherTracking(self.loss, plan.batches.count, self.fisher_every)
         if target is not None:
             if epochs is not None:
                 epochs = checks.count("epochs", epochs, at_least=1, at_most=10**6)

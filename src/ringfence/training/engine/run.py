@@ -129,7 +129,7 @@ class TrainingRun:
         self.account: Account = plan.account()
         self.examples = ExampleAccountant(plan.mechanism) if track_examples else None
         self.noise = run_noise(seed, self.settings)  # of samples and dropout; that of a given seed too
-        self.file: RunFile | None = None  # of the first process
+        self.file: RunFile | None = None  # which the first process writes
         self.most: int | None = None  # how many releases, or epochs, may be charged in all
         self.findings = Findings()
         self._refused: str | None = None  # the reason why nothing may be released or saved
@@ -486,20 +486,20 @@ class TrainingRun:
             raise ValueError(self._refused)
         self.findings.settle()
         state, old, new = self._state(others), self.file, RunFile(path)
-        if distributed.rank() == 0 and old is not None and old.path == new.path:
-            old.save(state)
-        elif distributed.rank() == 0:
-            # of two files that go on, one would forget: an interrupt in between leaves a run that does not
-            self._refused = f"the run was moved to {path}: load one of its files to go on"
+        first = distributed.rank() == 0
+        if old is not None and old.path == new.path:
+            if first:
+                old.save(state)
+        else:
+            self.file = new
             try:
-                new.begin(state, self._spent())
-            except Exception:
-                self._refused = None
-                raise
-            self.file = new  # at every moment one of the two files goes on with all that was spent
-            if old is not None:
-                old.end()
-            self._refused = None
+                if first:
+                    new.begin(state, self._spent(), old)
+            finally:
+                if first and not new.is_taken:
+                    self.file = old
+            if first and old is not None:
+                old.close()
         distributed.wait()
 
     def load(self, path: Path, others: dict[str, Any]) -> None:
@@ -513,7 +513,7 @@ class TrainingRun:
         self._refused = f"{path} could not be loaded: load it, or make another engine"
         if distributed.rank() == 0:
             file.lock()
-            self.file = file
+        self.file = file
         distributed.wait()
         try:
             spent = file.spent(state)
@@ -559,7 +559,7 @@ class TrainingRun:
 
     def _write_down(self) -> None:
         """Returns when the file says what was spent, where there is one."""
-        if self.file is not None:
+        if self.file is not None and distributed.rank() == 0:
             self.file.charge(self._spent())
 
     def _spent(self) -> Spent:

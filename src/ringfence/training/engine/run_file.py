@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,9 @@ class RunFile:
     tensors; all else is plain data, and no seed. The journal is one line, a SHA-256 and JSON, and is replaced
     as a whole. One process at a time has PATH.journal.lock, and with it the run.
 
-    Guarantee: the journal has spent at least what was released until the process died, whichever checkpoint
-    of the run it lies beside: ``charge`` comes before a release, and returns when the new journal is on disk.
-    Damage, the journal of another run and one that is older than the checkpoint are refused.
+    Guarantee: the account in the journal covers at least what was released until the process died, whichever
+    checkpoint of the run it lies beside: ``charge`` comes before a release, and returns when the new journal
+    is on disk. Damage, the journal of another run and one that is older than the checkpoint are refused.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -47,31 +48,41 @@ class RunFile:
     def close(self) -> None:
         """Lets go of the run."""
         if self._lock is not None:
-            lock, self._lock = self._lock, None  # first, since the number may soon be that of another file
+            lock, self._lock = self._lock, None  # first: an interrupt in between leaves no lock to rely on
             unlock(lock)
 
-    def begin(self, state: State, spent: Spent) -> None:
-        """Takes a new file for the run; where that fails, no checkpoint is left that could go on."""
-        self.lock()
-        if self.path.exists():
-            self.close()
-            raise ValueError(
-                f"{self.path} holds a run, whose spent budget would be forgotten: load it, remove it or "
-                "save elsewhere"
-            )
-        try:
-            self.charge(spent)  # a journal without a checkpoint says nothing
-            self.save(state)
-        except BaseException:
-            self.end()
-            raise
+    @property
+    def is_taken(self) -> bool:
+        """Whether this object has the run."""
+        return self._lock is not None
 
-    def end(self) -> None:
-        """Gives up the file for another one: without its journal the checkpoint is refused."""
+    def begin(self, state: State, spent: Spent, old: "RunFile | None" = None) -> None:
+        """Takes a new file for the run, which leaves ``old``; after an error it was taken or is not there.
+
+        A checkpoint without a journal is refused, and the journal is moved at once: one file can go on.
+        """
         try:
-            self.journal.unlink(missing_ok=True)
-        finally:
+            self.lock()
+            if self.path.exists():
+                raise ValueError(
+                    f"{self.path} holds a run, whose spent budget would be forgotten: load it, remove it or "
+                    "save elsewhere"
+                )
+            self.journal.unlink(missing_ok=True)  # without a checkpoint it says nothing
+        except BaseException:
             self.close()
+            raise
+        try:
+            self.save(state)
+            if old is None:
+                self.charge(spent)
+            else:
+                os.replace(old.journal, self.journal)
+        except BaseException:
+            if not self.journal.exists():
+                self.path.unlink(missing_ok=True)
+                self.close()
+            raise
 
     def charge(self, spent: Spent) -> None:
         """Returns when the journal holds this on disk; after an error it may hold this or what it held."""

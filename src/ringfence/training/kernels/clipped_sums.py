@@ -447,13 +447,13 @@ class Together(Contribution):
 
     def sum(self, limit: float | None, weights: Tensor | None = None) -> Tensor:
         each = (
-            Rows(rows).sum(limit, None if weights is None else weights[at])
-            for at, rows in self._gradient_chunks()
+            Rows(self.some(at).rows()).sum(limit, None if weights is None else weights[at])
+            for at in self._stretches()
         )
         return reduce(torch.add, each)
 
     def squares(self) -> Tensor:
-        return torch.cat([Rows(rows).squares() for _, rows in self._gradient_chunks()])
+        return torch.cat([Rows(self.some(at).rows()).squares() for at in self._stretches()])
 
     def rows(self) -> Tensor:
         return reduce(torch.add, (part.rows().reshape(-1, *self.shape) for part in self.parts))
@@ -461,9 +461,6 @@ class Together(Contribution):
     def some(self, examples: slice) -> "Together":
         count = len(range(*examples.indices(self.examples)))
         return Together(tuple(part.some(examples) for part in self.parts), count, self.shape)
-
-    def _gradient_chunks(self) -> Iterator[tuple[slice, Tensor]]:
-        return ((at, self.some(at).rows()) for at in self._stretches())
 
     def _stretches(self) -> Iterator[slice]:
         """Which examples are formed together."""

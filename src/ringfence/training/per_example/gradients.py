@@ -202,7 +202,14 @@ class ExampleGradients:
             length = min(length, max(1, _CACHED // self.size))
         units = 1 if one.also else one.count // self.per_unit
         for start in range(0, units, length):
-            yield self._gradients_of_units(parts, slice(start, min(start + length, units)))
+            some = slice(start, min(start + length, units))
+            rows = self.zeros().new_zeros(some.stop - start, self.size)
+            places = self.split(rows)
+            with self._plain_precision():
+                for name, own, contribution in parts:
+                    place = places[name] if own is ALL else places[name][:, own]
+                    place += contribution.some(some).rows().reshape(place.shape)
+            yield rows
 
     def _gradient_alone(self, inputs: Inputs, cotangents: list[Tensor], i: int) -> Tensor:
         """The flat gradient of row i, which goes through a copy of the model."""
@@ -218,16 +225,6 @@ class ExampleGradients:
             materialize_grads=True,
         )
         return torch.cat([gradient.reshape(1, -1) for gradient in found], dim=1)
-
-    def _gradients_of_units(self, parts: Iterable[Part], examples: slice) -> Tensor:
-        """The flat gradients of some units of a pass."""
-        with self._plain_precision():
-            rows = self.zeros().new_zeros(examples.stop - examples.start, self.size)
-            places = self.split(rows)
-            for name, some, contribution in parts:
-                place = places[name] if some is ALL else places[name][:, some]
-                place += contribution.some(examples).rows().reshape(place.shape)
-        return rows
 
     def _add(self, total: Tensor, one: Pass, cotangents: list[Tensor], clip: Clip) -> None:
         """Adds the clipped sum of one pass to the total."""

@@ -1,5 +1,5 @@
 import ringfence as rf
-from ringfence.data.assembly.assembly import ASSEMBLY, assembly_ballots
+from experiments.assembly.ballots import ASSEMBLY, assembly_ballots
 
 
 def test_the_file_is_what_the_job_reads():

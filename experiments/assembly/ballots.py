@@ -1,4 +1,4 @@
-"""Ballots of a real assembly, which come with the package: 1,921 people and 99 statements.
+"""Ballots of a real assembly: 1,921 people and 99 statements.
 
 Gathered using the Polis software, CC BY 4.0, The Computational Democracy Project; ``README.md`` beside this
 file says where the ballots come from and what was left out.

@@ -1,0 +1,1 @@
+"""A real assembly's ballots."""

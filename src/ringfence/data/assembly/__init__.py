@@ -1,1 +1,0 @@
-"""A real assembly's ballots, which come with the package."""
