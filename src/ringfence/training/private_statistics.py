@@ -271,10 +271,10 @@ def private_row_scaling(rows: Tensor, sums: PrivateSums) -> tuple[Tensor, Tensor
 
     Guarantee: the result depends on the rows through one released sum only.
 
-    >>> rows = torch.nn.functional.normalize(torch.tensor([[3.0, 1.0], [3.0, -1.0]]).repeat(5000, 1))
-    >>> sums = PrivateSums(planned_sums(2.0, 0.2, 2, 0, unit_rows=True), 10_000, 1e4, 0, b"", False)
+    >>> rows = torch.nn.functional.normalize(torch.tensor([[3.0, 1.0], [1.0, 3.0]]).repeat(5000, 1))
+    >>> sums = PrivateSums(planned_sums(2.0, 0.1, 2, 0, unit_rows=True), 10_000, 1e4, 0, b"", False)
     >>> [part.numpy().round(2).tolist() for part in private_row_scaling(rows, sums)]
-    [[0.95, 0.0], [0.22, 0.22]]
+    [[0.63, 0.63], [0.32, 0.32]]
     """
     width, planned = rows.shape[1], sums.plan["mean"]
 
