@@ -1723,8 +1723,11 @@ rows of any norm in their mean
 -         return map(planned.clip, _chunks(rows, width))
 +         return _chunks(rows, width)
 more spent on the mean of rows than its share
-- sums["mean"] = PlannedSum.of(features, 1.0, mu * math.sqrt(share))
+- sums["mean"] = PlannedSum.of(features, 1.0, mu * math.sqrt(min(share, MEAN_SHARE)))
 + sums["mean"] = PlannedSum.of(features, 1.0, mu)
+magnitudes within a row that are not clipped
+-             yield planned.clip(there * (octave - mean))
++             yield there * (octave - mean)
 counts of magnitudes charged as if a record had one feature
 - sums["magnitudes"] = PlannedSum.of(_BINS * features, root,
 + sums["magnitudes"] = PlannedSum.of(_BINS * features, 1.0,

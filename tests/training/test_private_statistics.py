@@ -14,6 +14,7 @@ from ringfence.training.private_statistics import (
     PrivateSums,
     planned_sums,
     private_log_shares,
+    private_magnitudes,
     private_row_scaling,
     private_scaling,
 )
@@ -64,13 +65,35 @@ def test_one_record_moves_the_counts_of_classes_by_one() -> None:
     assert each.sensitivity == rf.Sensitivity(norm=1.0)
 
 
+def test_magnitudes_are_of_features_and_not_of_rows() -> None:
+    """By brute force over neighbours; other units of whole rows change nothing, and zeros say nothing."""
+    plan = planned_sums(2.0, 0.25, 2, 0, unit_rows=True)
+
+    def found(rows: Tensor) -> PrivateSums:
+        own = PrivateSums(plan, 36, 36.0, seed=0, data=b"", secure=False)
+        assert bool(private_magnitudes(rows, own).isfinite().all())
+        return own
+
+    whole = found(ROWS).released["relative magnitudes"]
+    assert torch.equal(whole.theta, found(1024 * ROWS).released["relative magnitudes"].theta)
+    parts = torch.cat(list(whole.parts()))
+    assert torch.equal(parts[(ROWS == 0).any(dim=1)], torch.zeros(11, 2).double())
+    for place in range(len(ROWS)):
+        without = found(torch.cat((ROWS[:place], ROWS[place + 1 :]))).released["relative magnitudes"]
+        moved = (whole.theta - without.theta).norm()
+        assert float(moved) <= without.sensitivity.norm * (1 + 1e-12)  # type: ignore[operator]
+    assert float(parts.norm(dim=1).max()) == pytest.approx(whole.sensitivity.norm)
+
+
 def test_all_sums_together_cost_their_share_of_mu() -> None:
     plan = planned_sums(0.7, 0.2, 5, 4)
     spent = sum((each.clip.norm / float(each.law.sigma)) ** 2 for each in plan.values())
     assert spent == pytest.approx(0.7**2 * 0.23)
     assert planned_sums(0.7, 0.0, 5, 0) == {}
-    (mean,) = planned_sums(0.7, 0.2, 5, 0, unit_rows=True).values()
-    assert (mean.clip.norm / float(mean.law.sigma)) ** 2 == pytest.approx(0.7**2 * 0.2)
+    for share, names in ((0.1, ["mean"]), (0.25, ["relative magnitudes", "mean"])):
+        plan = planned_sums(0.7, share, 5, 0, unit_rows=True)
+        spent = sum((each.clip.norm / float(each.law.sigma)) ** 2 for each in plan.values())
+        assert (list(plan), spent) == (names, pytest.approx(0.7**2 * share))
 
 
 def test_the_noise_is_the_laws_and_belongs_to_seed_data_and_sum() -> None:
@@ -125,13 +148,13 @@ def test_of_unit_rows_the_center_is_the_mean_and_what_is_left_of_a_row_has_norm_
     rows = torch.cat(
         (rows / rows.norm(dim=1, keepdim=True), 9 * torch.ones(40, 8).double())
     )  # the last count as 1
-    plan = planned_sums(3.0, 0.3, 8, 0, unit_rows=True)
+    plan = planned_sums(3.0, 0.1, 8, 0, unit_rows=True)
     own = PrivateSums(plan, 4040, 4040.0, seed=0, data=b"", secure=False)
     center, scale = private_row_scaling(rows, own)
     assert float((center - rows[:4000].mean(dim=0)).abs().max()) < 0.01
     left = ((rows[:4000] - center) / scale / 8**0.5).norm(dim=1)
     assert float(left.square().mean().sqrt()) == pytest.approx(1.0, rel=0.15)
-    nothing = PrivateSums(planned_sums(1e-4, 0.3, 8, 0, unit_rows=True), 4040, 4040.0, 3, b"", False)
+    nothing = PrivateSums(planned_sums(1e-4, 0.1, 8, 0, unit_rows=True), 4040, 4040.0, 3, b"", False)
     center, scale = private_row_scaling(rows[:4000], nothing)
     assert float(center.norm()) < 3  # of noise whose norm is 13 on average
     assert float(scale.min()) * 8**0.5 >= 1.0

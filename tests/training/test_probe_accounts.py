@@ -110,17 +110,21 @@ def test_rows_are_scaled_to_the_last_bit_as_if_they_were_alone() -> None:
     assert torch.allclose(one[[0, 1, 2, 4, 5]], torch.ones(5).double(), rtol=1e-14)
 
 
-def test_of_unit_rows_one_mean_is_released_and_charged() -> None:
-    probe = fitted(target_epsilon=0.1)
+@pytest.mark.parametrize("alike", [True, False])
+def test_of_unit_rows_magnitudes_and_mean_are_released_and_charged(alike: bool) -> None:
+    probe = fitted(target_epsilon=0.1, unit_rows=True if alike else None)
     assert probe.unit_rows_
     sums, data = probe._training.sums, probe._training.data
-    assert list(sums) == ["mean", "classes"]
-    assert sums["mean"].sensitivity == rf.Sensitivity(norm=1.0)
-    parts = torch.cat(list(sums["mean"].parts()))
-    rows = FEATURES / np.linalg.norm(FEATURES, axis=1, keepdims=True)
-    assert np.allclose(parts.numpy(), rows, atol=1e-6)
-    assert torch.allclose(parts.sum(dim=0), sums["mean"].theta)
-    assert float(parts.norm(dim=1).max()) <= 1.0
+    assert list(sums) == ([] if alike else ["relative magnitudes"]) + ["mean", "classes"]
+    assert (probe.magnitudes_ is None) == alike
+    divided = FEATURES if alike else FEATURES / probe.magnitudes_
+    rows = divided / np.linalg.norm(divided, axis=1, keepdims=True)
+    for each, length in zip(sums.values(), ([] if alike else [4 * 5**0.5]) + [1.0, 1.0], strict=True):
+        assert each.sensitivity.norm == pytest.approx(length, rel=1e-12)
+        parts = torch.cat(list(each.parts()))
+        assert torch.allclose(parts.sum(dim=0), each.theta)
+        assert float(parts.norm(dim=1).max()) <= each.sensitivity.norm
+    assert np.allclose(torch.cat(list(sums["mean"].parts())).numpy(), rows, atol=1e-6)
     assert probe.guarantee(1e-5).epsilon == pytest.approx(0.1, rel=0.01)
     worst = probe.guarantee(1e-5).per_instance.ex_post_epsilon
     assert probe.example_epsilons(1e-5).max() <= worst * (1 + 1e-9)

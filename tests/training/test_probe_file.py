@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from safetensors import safe_open
 
 import ringfence as rf
@@ -122,12 +123,18 @@ def test_with_a_target_nothing_else_is_needed() -> None:
     assert row["test_accuracy"] == probe.score(DATA.test_features, DATA.test_labels) > 0.6
     plain = json.loads(json.dumps(row))
     assert 3.96 <= plain["epsilon"] <= 4.0
-    assert (plain["mechanism"], plain["clip"]) == (repr(probe.mechanism_), "Norm(0.1)")
+    assert (plain["mechanism"], plain["clip"]) == (repr(probe.mechanism_), "Norm(0.3)")
     assert (plain["learning_rate"], plain["private_scaling"]) == (probe.learning_rate_, True)
 
 
-def test_a_saved_model_of_unit_rows_says_what_becomes_of_a_row(tmp_path: Path) -> None:
-    row = report(unit_rows=True, fit_intercept=True, public_center=0.25, public_scale=2.0)
+@pytest.mark.parametrize("divided", [False, True], ids=["as they are", "by magnitudes"])
+def test_a_saved_model_of_unit_rows_says_what_becomes_of_a_row(tmp_path: Path, divided: bool) -> None:
+    changes: dict[str, Any] = {"unit_rows": True}
+    if divided:
+        free = dict.fromkeys(("mechanism", "clip", "learning_rate", "steps"))
+        changes = {**free, "target_epsilon": 0.5, "target_delta": 1e-5}
+    row = report(**changes, fit_intercept=True, public_center=0.25, public_scale=2.0)
+    assert (row.probe.magnitudes_ is not None) == divided
     save_probe(row.probe, tmp_path / "model.safetensors")
     with safe_open(tmp_path / "model.safetensors", framework="np") as file:
         assert file.metadata()["unit_rows"] == "true"

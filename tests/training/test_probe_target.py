@@ -58,7 +58,9 @@ def test_what_is_chosen_follows_from_public_numbers_alone() -> None:
 
 def test_the_learning_rate_moves_the_weights_as_far_as_the_rule_says_whatever_the_clip() -> None:
     mu = Target(2.0, 1e-5).mu
-    movement = default_settings(mu, 300, 6, 3, scaling=True, counts=True, unit_rows=False).movement
+    movement = default_settings(
+        mu, 300, 6, 3, scaling=True, counts=True, unit_rows=False, alike=False
+    ).movement
     for clip, length in (
         (rf.Norm(0.3), 0.3),
         (rf.Clamp(0.1), 0.1 * 21**0.5),
@@ -114,9 +116,8 @@ def test_bad_settings_are_named(changes: dict[str, Any], message: str) -> None:
 
 
 def rule(mu: float, size: float = 1000, **changes: bool) -> DefaultSettings:
-    return default_settings(
-        mu, size, 100, 10, **{"scaling": True, "counts": True, "unit_rows": False, **changes}
-    )
+    usual = {"scaling": True, "counts": True, "unit_rows": False, "alike": False}
+    return default_settings(mu, size, 100, 10, **{**usual, **changes})
 
 
 @pytest.mark.parametrize(("mu", "share"), [(0.1, 0.35), (0.4, 0.25), (2.0, 0.1)])
@@ -126,9 +127,9 @@ def test_the_share_of_the_scaling_falls_with_its_noise(mu: float, share: float) 
 
 
 def test_rows_are_divided_by_their_norm_where_features_are_many_or_noise_hides_them() -> None:
-    """By public numbers alone: 0.05 mu n against the root of the number of features."""
+    """By public numbers alone: 0.04 mu n against the root of the number of features."""
     mu = Target(2.0, 1e-5).mu
-    many = int((0.05 * mu * 300) ** 2) + 1
+    many = int((0.04 * mu * 300) ** 2) + 1
     found = {}
     for width in (many - 1, many):
         features = RNG.normal(size=(300, width))
@@ -137,8 +138,23 @@ def test_rows_are_divided_by_their_norm_where_features_are_many_or_noise_hides_t
     assert found == {many - 1: False, many: True}
     assert probe(target_epsilon=1e3).fit(RNG.normal(size=(300, 256)), LABELS).unit_rows_
     assert not probe(target_epsilon=1e3).fit(RNG.normal(size=(300, 255)), LABELS).unit_rows_
-    shares = [scaling_share(mu, 1000, 100, unit_rows=True) for mu in (0.01, 0.05, 2.0)]
-    assert shares == pytest.approx([0.3, 0.2, 0.1])
+    shares = [scaling_share(mu, 1000, 100, unit_rows=True, alike=alike) for alike in (True, False)]
+    assert shares == pytest.approx([0.1, 0.25])
+
+
+def test_where_noise_hides_the_spreads_features_of_other_units_count_as_much() -> None:
+    """Magnitudes within a row are found with noise that no center and no spread would be found with."""
+    rng = np.random.default_rng(2)
+    labels = rng.integers(0, 2, 600)
+    features = (rng.normal(size=(600, 48)) + labels[:, None]) * 8.0 ** (np.arange(48) % 6)
+    features[:, 5::6] = 8.0**5 * rng.normal(size=(600, 8))  # the largest of all say nothing
+    one = probe(target_epsilon=1.0, unit_rows=True).fit(features, labels)
+    found = probe(target_epsilon=1.0).fit(features, labels)
+    assert (one.magnitudes_, found.unit_rows_) == (None, True)
+    assert np.array_equal(np.argsort(found.magnitudes_.reshape(8, 6).mean(axis=0)), np.arange(6))
+    assert found.score(features, labels) > 0.95 > 0.85 > one.score(features, labels)
+    many = probe(target_epsilon=1.0).fit(rng.normal(size=(600, 256)), labels)
+    assert (many.unit_rows_, many.magnitudes_) == (True, None)
 
 
 def test_the_weights_go_until_the_noise_in_a_score_is_1_or_to_the_cap() -> None:
@@ -146,8 +162,7 @@ def test_the_weights_go_until_the_noise_in_a_score_is_1_or_to_the_cap() -> None:
     assert rule(0.1, scaling=False, counts=False).movement == pytest.approx(100)
     assert rule(100.0).movement == 3000
     assert rule(100.0, unit_rows=True).movement == 30_000
-    assert (rule(0.1).clip, rule(0.1).steps, rule(0.1).momentum) == (rf.Norm(0.1), 32, 0.5)
-    assert rule(0.1, unit_rows=True).clip == rf.Norm(0.3)
+    assert (rule(0.1).clip, rule(0.1).steps, rule(0.1).momentum) == (rf.Norm(0.3), 32, 0.5)
 
 
 def test_accuracy_does_not_fall_with_epsilon_on_few_positives_and_on_bad_scales() -> None:

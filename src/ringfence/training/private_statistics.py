@@ -24,10 +24,13 @@ _LONG = 0.05  # the share of the entries of all features that may be above the s
 _ROUNDS = 2
 _TYPICAL = 0.45  # norm of the features and their squares, over sqrt(p), beyond which a row is scaled down
 COUNTS_SHARE = 0.03
+MEAN_SHARE = 0.1
+_MAGNITUDES_SHARE = 0.15
+_APART = 4.0  # octaves between a row's features, in the root mean square, beyond which it is scaled down
 FARTHEST = 2.0  # scaled rows whose entries have a larger root mean square are drawn nearer for a score
 _LEAST_VARIANCE = 0.0025  # by more than its root no round divides a scale
 _MANY = 256  # features and more are taken to be of one kind
-_HIDDEN = 0.05  # noise of one sum of all features, over n, beyond which it hides how far each spreads
+_HIDDEN = 0.04  # noise of one sum of all features, over n, beyond which it hides how far each spreads
 _ENTRIES = 1 << 22  # how many numbers are held at once
 
 
@@ -50,9 +53,9 @@ def planned_sums(
 ) -> dict[str, PlannedSum]:
     """Returns the sums that will be released, by name, in their order.
 
-    ``share`` of mu^2 is spent on the scaling of so many features, half of it on their magnitudes, or all of
-    it on the mean of rows that have norm 1, and COUNTS_SHARE on the counts of so many classes; where a number
-    is 0 nothing is.
+    ``share`` of mu^2 is spent on the scaling of so many features, half of it on their magnitudes, and
+    COUNTS_SHARE on the counts of so many classes; where a number is 0 nothing is. Of rows that have norm 1
+    MEAN_SHARE is spent on the mean, and what is left of ``share`` on magnitudes within a row.
 
     >>> sums = planned_sums(1.0, 0.2, features=4, classes=2)
     >>> [(name, each.width) for name, each in sums.items()]
@@ -62,7 +65,10 @@ def planned_sums(
     """
     sums, root = {}, math.sqrt(features) * UP
     if share > 0 and unit_rows:
-        sums["mean"] = PlannedSum.of(features, 1.0, mu * math.sqrt(share))
+        if share > MEAN_SHARE:
+            own = mu * math.sqrt(share - MEAN_SHARE)
+            sums["relative magnitudes"] = PlannedSum.of(features, _APART * root, own)
+        sums["mean"] = PlannedSum.of(features, 1.0, mu * math.sqrt(min(share, MEAN_SHARE)))
     elif share > 0:
         sums["magnitudes"] = PlannedSum.of(_BINS * features, root, mu * math.sqrt(share / 2))
         for number in range(1, _ROUNDS + 1):
@@ -73,26 +79,38 @@ def planned_sums(
     return sums
 
 
-def features_are_alike(mu: float, public_size: float, features: int) -> bool:
-    """Returns whether features are taken to be of one kind, so that only the mean of unit rows is released.
+def features_are_alike(features: int) -> bool:
+    """Returns whether so many features are taken to be of one kind, as pixels, words and embeddings are.
 
-    That is where they are many, as pixels, words and what networks make are, and where the noise would hide
-    how far each of them spreads.
+    >>> [features_are_alike(features) for features in (30, 200, 1280)]
+    [False, False, True]
+    """
+    return features >= _MANY
 
-    >>> [features_are_alike(0.27, 1000, features) for features in (30, 200, 1280)]
+
+def rows_are_divided(mu: float, public_size: float, features: int) -> bool:
+    """Returns whether rows are divided by their norm: where features are alike, or noise hides their spread.
+
+    >>> [rows_are_divided(0.27, 1000, features) for features in (30, 200, 1280)]
     [False, True, True]
     """
-    return features >= _MANY or math.sqrt(features) > _HIDDEN * mu * public_size
+    return features_are_alike(features) or math.sqrt(features) > _HIDDEN * mu * public_size
 
 
-def scaling_share(mu: float, public_size: float, features: int, *, unit_rows: bool = False) -> float:
-    """Returns the share of mu^2 for the scaling: from a tenth to 35 %, and more where there is more noise.
+def scaling_share(
+    mu: float, public_size: float, features: int, *, unit_rows: bool = False, alike: bool = True
+) -> float:
+    """Returns the share of mu^2 for the scaling.
+
+    Of single features it is from a tenth to 35 %, and more where there is more noise; of rows of norm 1 it is
+    that of their mean, and where features are not ``alike`` that of their magnitudes within a row too.
 
     >>> [scaling_share(mu, 1000, 100) for mu in (0.1, 0.5, 2.0)]
     [0.35, 0.2, 0.1]
     """
-    noise = math.sqrt(features) / (mu * public_size)
-    return min(max(noise, 0.1), 0.3) if unit_rows else min(max(10 * noise, 0.1), 0.35)
+    if unit_rows:
+        return MEAN_SHARE + (0.0 if alike else _MAGNITUDES_SHARE)
+    return min(max(10 * math.sqrt(features) / (mu * public_size), 0.1), 0.35)
 
 
 @dataclass(frozen=True)
@@ -203,9 +221,7 @@ def private_scaling(rows: Tensor, sums: PrivateSums) -> tuple[Tensor, Tensor]:
                 z = ((some - c) / s).clamp(-1, 1)
                 yield clip(torch.cat((z, z.square()), dim=1))
 
-        theta = torch.zeros(2 * width, dtype=torch.float64, device=rows.device)
-        for some in moments():
-            theta += some.sum(dim=0)
+        theta = _added(moments())
         mean, square = (sums.release(f"moments {number}", theta, moments) / size).split(width)
         noise = float(planned.law.sigma) / size
         mean = mean * _james_stein_factor(width * noise**2, mean)
@@ -218,6 +234,35 @@ def private_scaling(rows: Tensor, sums: PrivateSums) -> tuple[Tensor, Tensor]:
     return center, scale
 
 
+def private_magnitudes(rows: Tensor, sums: PrivateSums) -> Tensor:
+    """Returns numbers (p,) to divide the features of rows (n, p) by, so that none is far larger than others.
+
+    Each entry of a row that is not 0 says how many powers of two it is above the mean of that row, and one
+    that is 0 says nothing. What is found is shrunk towards equal magnitudes as its noise deserves. That bears
+    more noise than what ``private_scaling`` finds, and says less: nothing about where features lie.
+
+    Guarantee: the result depends on the rows through one released sum only.
+
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> rows = torch.randn(1000, 3, generator=generator) * torch.tensor([0.1, 1.0, 10.0])
+    >>> plan = planned_sums(0.5, 0.25, 3, 0, unit_rows=True)
+    >>> found = private_magnitudes(rows, PrivateSums(plan, 1000, 1e3, 0, b"", False))
+    >>> found.log10().round().tolist()
+    [-1.0, 0.0, 1.0]
+    """
+    width, planned = rows.shape[1], sums.plan["relative magnitudes"]
+
+    def apart() -> Iterator[Tensor]:
+        for some in _chunks(rows, width):
+            there, octave = some != 0, torch.frexp(some).exponent.double()
+            mean = (there * octave).sum(dim=1, keepdim=True) / there.sum(dim=1, keepdim=True).clamp(min=1)
+            yield planned.clip(there * (octave - mean))
+
+    found = sums.release("relative magnitudes", _added(apart()), apart) / sums.public_size
+    noise = float(planned.law.sigma) / sums.public_size
+    return torch.exp2((found * _james_stein_factor(width * noise**2, found)).clamp(-_OCTAVES, _OCTAVES))
+
+
 def private_row_scaling(rows: Tensor, sums: PrivateSums) -> tuple[Tensor, Tensor]:
     """Returns (center, scale) of the features of rows (n, p) of norm 1; the scale is the same for all.
 
@@ -226,24 +271,26 @@ def private_row_scaling(rows: Tensor, sums: PrivateSums) -> tuple[Tensor, Tensor
 
     Guarantee: the result depends on the rows through one released sum only.
 
-    >>> rows = torch.nn.functional.normalize(torch.tensor([[3.0, 1.0], [3.0, -1.0]]).repeat(5000, 1))
-    >>> sums = PrivateSums(planned_sums(2.0, 0.2, 2, 0, unit_rows=True), 10_000, 1e4, 0, b"", False)
+    >>> rows = torch.nn.functional.normalize(torch.tensor([[3.0, 1.0], [1.0, 3.0]]).repeat(5000, 1))
+    >>> sums = PrivateSums(planned_sums(2.0, 0.1, 2, 0, unit_rows=True), 10_000, 1e4, 0, b"", False)
     >>> [part.numpy().round(2).tolist() for part in private_row_scaling(rows, sums)]
-    [[0.95, 0.0], [0.22, 0.22]]
+    [[0.63, 0.63], [0.32, 0.32]]
     """
     width, planned = rows.shape[1], sums.plan["mean"]
 
     def clipped() -> Iterator[Tensor]:
         return map(planned.clip, _chunks(rows, width))
 
-    theta = torch.zeros(width, dtype=torch.float64, device=rows.device)
-    for some in clipped():
-        theta += some.sum(dim=0)
-    mean = sums.release("mean", theta, clipped) / sums.public_size
+    mean = sums.release("mean", _added(clipped()), clipped) / sums.public_size
     noise = float(planned.law.sigma) / sums.public_size
     center = mean * _james_stein_factor(width * noise**2, mean)
     left = max(1 - float(center.square().sum()), noise, _LEAST_VARIANCE)
     return center, torch.full_like(center, math.sqrt(left / width))
+
+
+def _added(parts: Iterable[Tensor]) -> Tensor:
+    """Returns the sum of all rows of all parts."""
+    return torch.stack([part.sum(dim=0) for part in parts]).sum(dim=0)
 
 
 def _james_stein_factor(noise: float, found: Tensor) -> float:

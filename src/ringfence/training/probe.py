@@ -49,8 +49,10 @@ from ringfence.training.private_statistics import (
     features_are_alike,
     planned_sums,
     private_log_shares,
+    private_magnitudes,
     private_row_scaling,
     private_scaling,
+    rows_are_divided,
     scaling_share,
 )
 from ringfence.training.target import Target, law_of_target
@@ -163,6 +165,8 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         self.learning_rate_, self.momentum_ = settings.learning_rate, settings.momentum
         self.unit_rows_ = data.norms is not None
         self._numbers = plan.numbers(data)
+        magnitudes = training.magnitudes
+        self.magnitudes_: Any = None if magnitudes is None else magnitudes.cpu().numpy()
         self.__dict__.pop("account_", None)  # that of an earlier fit
         self._training: _Training | None = training
         self._set_coefficients(training, plan.intercept)
@@ -198,7 +202,10 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _seen(self, X: Any) -> Any:  # noqa: N803
         """Returns the rows that scores are linear in."""
-        return unit_rows(torch.from_numpy(self._mapped(X)))[0].numpy() if self.unit_rows_ else X
+        if not self.unit_rows_:
+            return X
+        rows = self._mapped(X) if self.magnitudes_ is None else self._mapped(X) / self.magnitudes_
+        return unit_rows(torch.from_numpy(rows))[0].numpy()
 
     def _features(self, X: Any) -> tuple[Tensor, Tensor | None]:  # noqa: N803
         """Returns features mapped by what is public, and the norms that rows had, if they were divided."""
@@ -215,8 +222,8 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         target = Target.asked(self.target_epsilon, self.target_delta)
         if self.unit_rows is not None or target is None:
             return checks.flag("unit_rows", self.unit_rows or False)
-        alike = self._of_one_kind and features_are_alike(target.mu, self._size(examples), width)
-        return alike or not self._scales
+        divided = self._of_one_kind and rows_are_divided(target.mu, self._size(examples), width)
+        return divided or not self._scales
 
     def _size(self, examples: int) -> float:
         given = examples if self.public_size is None else self.public_size
@@ -307,22 +314,25 @@ class LinearProbe(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
     which spends a part of the target on where features lie and how far they spread, by which they are then
     shifted and divided (``training.private_statistics``); ``public_center`` and ``public_scale``, numbers or
     arrays that features are shifted and divided by before that; ``unit_rows``, which then divides every row
-    by its length, so that only the mean of rows is left to be found; ``public_size``, the number that the sum
+    by its length, so that only the mean of rows is left to be found: True says that features are of one kind,
+    as pixels, words and embeddings are; ``public_size``, the number that the sum
     is divided by; ``public_classes``, all the labels there may be; ``random_state``; ``device``; ``secure``,
     which takes noise from the operating system, without a seed, and releases points of a public grid.
     Rounding and finite randomness are then part of ``guarantee``, but not of the numbers of single examples
     (docs/security.md). None stands for Clamp(1e-3), 1.0, 10, 0.0 and False where ``clip``,
     ``learning_rate``, ``steps``, ``momentum`` and ``unit_rows`` are not given and there is no target. With a
     target, ``private_scaling`` is True; rows are divided by their length where it is False, and where
-    ``features_are_alike`` says so, by public numbers: above all where features are many. With an intercept
-    the counts of the classes are released too: the intercepts begin at what they say.
+    ``rows_are_divided`` says so, by public numbers: where features are many, and where noise would hide how
+    far each spreads. Fewer than 256 are then first divided by their magnitudes, which need less. With an
+    intercept the counts of the classes are released too: the intercepts begin at what they say.
 
     A fitted probe says what it was trained with: ``mechanism_``, ``clip_``, ``learning_rate_``, ``steps_``,
-    ``momentum_``, ``unit_rows_``, and ``center_`` and ``scale_``, those found privately, or None. These and
-    ``coef_`` and ``intercept_`` are about features as they are given to ``predict``, with ``unit_rows_``
-    about rows divided by their length; of two classes there is one row, as in scikit-learn. A row that is
-    farther from ``center_`` than 2 ``scale_``, in the root mean square of its features, is scored as the row
-    at that distance in its direction. ``account_`` is made when it is first asked for.
+    ``momentum_``, ``unit_rows_``, and ``magnitudes_``, ``center_`` and ``scale_``, those found privately, or
+    None. The last two and ``coef_`` and ``intercept_`` are about features as they are given to ``predict``,
+    with ``unit_rows_`` about rows divided by ``magnitudes_`` and then by their length; of two classes there
+    is one row, as in scikit-learn. A row that is farther from ``center_`` than 2 ``scale_``, in the root mean
+    square of its features, is scored as the row at that distance in its direction. ``account_`` is made when
+    it is first asked for.
 
     Guarantee: every argument named public must be public: a constant, or a statistic of public data.
     Nothing depends on the training data except through the mechanism, with two exceptions that are named
@@ -421,8 +431,13 @@ class LinearProbe(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
         return ProbeData(classes, values, labels, values.shape[1], norms)
 
     def _rule(self, mu: float, size: float, data: "ProbeData") -> "DefaultSettings":
-        given = {"scaling": self._scales, "counts": bool(self.fit_intercept)}
-        return default_settings(mu, size, data.width, data.outputs, unit_rows=data.norms is not None, **given)
+        return default_settings(
+            *(mu, size, data.width, data.outputs),
+            scaling=self._scales,
+            counts=bool(self.fit_intercept),
+            unit_rows=data.norms is not None,
+            alike=self.unit_rows is not None or features_are_alike(data.width),
+        )
 
 
 @dataclass(frozen=True)
@@ -437,6 +452,11 @@ class ProbeData:
     labels: Tensor
     width: int  # the number of features, without an intercept
     norms: Tensor | None = None  # of the rows before they were scaled to norm 1, if they were
+
+    def divided(self, magnitudes: Tensor) -> "ProbeData":
+        """Returns the same data with features divided by these numbers, and rows by the norm that is left."""
+        rows, _ = unit_rows(self.features.double() / magnitudes)
+        return replace(self, features=rows.to(self.features.dtype))
 
     def scaled(self, center: Tensor, scale: Tensor) -> "ProbeData":
         """Returns the same data with features shifted and divided, and no row of norm above 1.
@@ -568,6 +588,7 @@ def default_settings(
     scaling: bool,
     counts: bool,
     unit_rows: bool,
+    alike: bool,
 ) -> DefaultSettings:
     """Returns the settings of a probe of which only a target epsilon is given, from public numbers alone.
 
@@ -581,17 +602,20 @@ def default_settings(
     The noise in the score of a row then has the standard deviation movement / (mu n), whatever the clip and
     the number of steps. The rule lets the weights go until that noise is 1, and no farther than 3000 K where
     rows have norm 1, and 300 K where features are scaled each by itself: beyond, steps are so large that
-    clipped gradients no longer balance each other, and accuracy falls. ``benchmarks/default_settings.py``
-    compares the rule with the best of a search.
+    clipped gradients no longer balance each other, and accuracy falls. A smaller clip lets examples that are
+    hopelessly on the wrong side weigh as much as those in doubt, and scores grow too large; with a larger one
+    gradients fade beside the noise. ``benchmarks/default_settings.py`` compares the rule with the best of a
+    search.
 
-    >>> rule = default_settings(0.268, 50_000, 1280, 10, scaling=True, counts=True, unit_rows=True)
+    >>> public = {"scaling": True, "counts": True, "unit_rows": True, "alike": True}
+    >>> rule = default_settings(0.268, 50_000, 1280, 10, **public)
     >>> rule.share, rule.clip, rule.steps, rule.momentum, round(rule.movement)
     (0.1, Norm(0.3), 32, 0.5, 12499)
     """
-    share = scaling_share(mu, public_size, features, unit_rows=unit_rows) if scaling else 0.0
+    share = scaling_share(mu, public_size, features, unit_rows=unit_rows, alike=alike) if scaling else 0.0
     left = mu * math.sqrt(1 - share - COUNTS_SHARE * counts)
-    clip, farthest = (Norm(0.3), 3000.0) if unit_rows else (Norm(0.1), 300.0)
-    return DefaultSettings(share, clip, 32, 0.5, min(left * public_size, farthest * classes))
+    farthest = (3000.0 if unit_rows else 300.0) * classes
+    return DefaultSettings(share, Norm(0.3), 32, 0.5, min(left * public_size, farthest))
 
 
 @dataclass(frozen=True)
@@ -643,23 +667,27 @@ class _Training:
     run: LinearRun
     sums: Mapping[str, ReleasedSum]
     scaling: tuple[Tensor, Tensor] | None
+    magnitudes: Tensor | None
 
     @classmethod
     def of(cls, given: ProbeData, plan: _Plan) -> "_Training":
         """Makes every release of the plan."""
         settings: dict[str, Any] = {"public_size": plan.size, "secure": plan.secure}
-        seed, data, scaling, start = plan.settings.seed, given, None, None
+        seed, data, scaling, magnitudes, start = plan.settings.seed, given, None, None, None
         digest = b"" if seed is None else data_digest(given.features, given.labels)
         sums = PrivateSums(plan.sums, len(given.features), seed=seed, data=digest, **settings)
+        if "relative magnitudes" in plan.sums:
+            magnitudes = private_magnitudes(given.features, sums)
+            data = given.divided(magnitudes)
         if "mean" in plan.sums:
-            scaling = private_row_scaling(given.features, sums)
+            scaling = private_row_scaling(data.features, sums)
         elif "magnitudes" in plan.sums:
             rows = given.features
             if given.classes is None:
                 rows = torch.cat((rows, given.labels[:, None].to(rows.dtype)), dim=1)
             scaling = private_scaling(rows, sums)
         if scaling is not None:
-            data = given.scaled(*scaling)
+            data = data.scaled(*scaling)
         data = data.with_intercept(plan.intercept)
         if "classes" in plan.sums:
             start = torch.zeros(plan.shape(given), dtype=torch.float64)
@@ -667,7 +695,7 @@ class _Training:
         run = train_linear(
             *(data.features, data.labels, data.outputs), **{**vars(plan.settings), **settings, "start": start}
         )
-        return cls(data, plan.settings.clip, run, sums.released, scaling)
+        return cls(data, plan.settings.clip, run, sums.released, scaling, magnitudes)
 
     def account(self) -> PerInstanceAccountant:
         """Returns the account of every release."""

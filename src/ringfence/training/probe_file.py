@@ -75,7 +75,8 @@ def save_probe(probe: "LinearProbe", path: Path) -> None:
     if probe.unit_rows_:
         metadata["unit_rows"] = "true"
         arrays["center"] = np.asarray(probe.public_center, dtype=np.float64)
-        arrays["scale"] = np.asarray(probe.public_scale, dtype=np.float64)
+        magnitudes = 1.0 if probe.magnitudes_ is None else probe.magnitudes_
+        arrays["scale"] = np.asarray(probe.public_scale, dtype=np.float64) * magnitudes
     elif probe.center_ is not None:
         metadata["farthest"] = repr(FARTHEST)
         arrays |= {"center": probe.center_, "scale": probe.scale_}
