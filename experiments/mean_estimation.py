@@ -58,9 +58,9 @@ def mean_estimation(settings: MeanEstimationSettings) -> DataFrame:
     """A row for every comparison, mean, noise and trial where the law can reach the error.
 
     ``comparison`` is "equal noise" (the paper's) or "equal error" (with a fixed bound). The mechanism
-    "Gaussian" is the Gaussian's release, clamped afterwards at no cost. Errors are mean squared errors against
-    the true mean, as in the paper; a formula averages over the noise. ``renyi`` is the divergence of order
-    ALPHA, over both signs and directions.
+    "Gaussian" is the Gaussian's release, clamped afterwards at no cost. Errors are mean squared errors
+    against the true mean, as in the paper; a formula averages over the noise. ``renyi`` is the divergence of
+    order ALPHA, over both signs and directions.
     """
     generator = torch.Generator().manual_seed(settings.seed)
     shape = (settings.trials, settings.records, settings.dimensions)

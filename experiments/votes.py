@@ -64,7 +64,7 @@ def votes(sigmas: Sequence[float] = SIGMAS, draws: int = DRAWS) -> DataFrame:
                 "epsilon": median(values),
                 "low": min(values),
                 "high": max(values),
-                "gaussian_epsilon": account.epsilon,
+                "data_independent_epsilon": account.epsilon,
             }
             for statement, values in found.items()
         ]
@@ -84,10 +84,10 @@ def votes_chart(rows: DataFrame) -> Chart:
         own = rows[rows.statement == statement]
         look: dict[str, Any] = {"mechanism": _LOOKS.get(statement), "dashed": statement == RENYI}
         lines.append(curve(name, own.sort_values("epsilon"), "epsilon", "error", **look))
-        own = own.sort_values("error").assign(ratio=own.gaussian_epsilon / own.epsilon)
+        own = own.sort_values("error").assign(ratio=own.data_independent_epsilon / own.epsilon)
         if statement == PUBLISHABLE:
-            look["low"] = tuple(own.gaussian_epsilon / own.high)
-            look["high"] = tuple(own.gaussian_epsilon / own.low)
+            look["low"] = tuple(own.data_independent_epsilon / own.high)
+            look["high"] = tuple(own.data_independent_epsilon / own.low)
         if statement != DATA_INDEPENDENT:
             ratios.append(curve(name, own, "error", "ratio", **look))
     panels = (

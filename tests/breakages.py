@@ -1790,14 +1790,16 @@ def copied(root: Path) -> Iterator[Path]:
         yield shutil.copytree(root, Path(folder) / "tree", ignore=keep_out)
 
 
-def tested(tree: Path, options: str, tests: Sequence[str], seconds: float | None = None) -> tuple[int, str]:
+def run_tests(
+    tree: Path, options: str, tests: Sequence[str], seconds: float | None = None
+) -> tuple[int, str]:
     """Status and output of pytest in a copy of the tree; ``TimeoutExpired`` after so many seconds.
 
     What the tests started ends with them.
     """
     names = tree / "tests.txt"
     names.write_text("\n".join(tests))  # more of them than a command line holds
-    run = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", "pytest", *options.split(), f"@{names}"],
         cwd=tree,
         env={**os.environ, "PYTHONPATH": str(tree / "src"), "OMP_NUM_THREADS": "1"},
@@ -1805,13 +1807,12 @@ def tested(tree: Path, options: str, tests: Sequence[str], seconds: float | None
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
-    )
-    try:
-        said, _ = run.communicate(timeout=seconds)
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(run.pid, signal.SIGKILL)
-        run.wait()
+    ) as run:
+        try:
+            said, _ = run.communicate(timeout=seconds)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(run.pid, signal.SIGKILL)
     return run.returncode, said
 
 
@@ -1823,7 +1824,7 @@ def reds(breakage: Breakage) -> int:
         if text.count(breakage.before) != 1:
             raise ValueError(f"{breakage.name}: stands {text.count(breakage.before)} times")
         source.write_text(text.replace(breakage.before, breakage.after))
-        status, said = tested(tree, _OPTIONS, breakage.tests)
+        status, said = run_tests(tree, _OPTIONS, breakage.tests)
     count = sum(map(int, re.findall(r"(\d+) (?:failed|error)", said)))
     if count == 0 and status != 0:
         raise RuntimeError(said)

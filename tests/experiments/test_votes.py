@@ -60,7 +60,7 @@ def test_the_chart_holds_the_rows_and_says_what_is_sensitive():
         for sigma in (8.0, 16.0)
         for name, epsilon in found.items()
     ]
-    columns = ["statement", "sigma", "error", "epsilon", "low", "high", "gaussian_epsilon"]
+    columns = ["statement", "sigma", "error", "epsilon", "low", "high", "data_independent_epsilon"]
     chart = votes_chart(DataFrame(rows, columns=columns))
     assert_readable(chart)
     errors, ratios = chart.panels

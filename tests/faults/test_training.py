@@ -173,27 +173,28 @@ class Killed(BaseException):
     """In the place of a signal."""
 
 
-def killing(call: Callable[..., Any], when: str) -> Callable[..., Any]:
+def killing(call: Callable[..., Any], when: str, error: type[BaseException] = Killed) -> Callable[..., Any]:
     def killed(*args: Any, **kwargs: Any) -> Any:
         if when == "before":
-            raise Killed
+            raise error
         call(*args, **kwargs)
-        raise Killed
+        raise error
 
     return killed
 
 
+@pytest.mark.parametrize("error", [Killed, OSError])
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("call", ["charge", "save", "end"])
 def test_killed_while_the_run_moves_to_another_file(
-    call: str, when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    call: str, when: str, error: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some file always has all that was spent."""
     run = Run().train(1)
     run.engine.save(tmp_path / "first.ckpt")
     first = run.train(3).engine.run.file
-    monkeypatch.setattr(RunFile, call, killing(getattr(RunFile, call), when))
-    with pytest.raises(Killed):
+    monkeypatch.setattr(RunFile, call, killing(getattr(RunFile, call), when, error))
+    with pytest.raises(error):
         run.engine.save(tmp_path / "second.ckpt")
     monkeypatch.undo()
     with suppress(ValueError):  # a run of which there may be two files releases nothing more

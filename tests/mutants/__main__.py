@@ -23,7 +23,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from subprocess import TimeoutExpired
 
-from tests.breakages import ROOT, copied, tested
+from tests.breakages import ROOT, copied, run_tests
 from tests.mutants.mutations import Mutant, mutants
 from tests.mutants.selection import DURATIONS, Selection
 
@@ -56,8 +56,8 @@ def sampled(everything: dict[str, list[Mutant]], count: int, seed: int) -> list[
 def verdict(tree: Path, mutant: Mutant, tests: list[str], usual: float) -> tuple[str, str]:
     """What becomes of a mutant in a copy of the tree, and the test that noticed it.
 
-    It is ``killed`` by a test, ``timeout``, ``survived``, ``uncovered`` (no test), or ``error``, which is none
-    of the mutant's doing.
+    It is ``killed`` by a test, ``timeout``, ``survived``, ``uncovered`` (no test), or ``error``, which is
+    none of the mutant's doing.
     """
     if not tests:
         return "uncovered", ""
@@ -66,7 +66,7 @@ def verdict(tree: Path, mutant: Mutant, tests: list[str], usual: float) -> tuple
     # numba would take what it compiled of the file as it is: constants are not in the name of its cache
     file.write_text(mutant.apply(source).replace("cache=True", "cache=False"))
     try:
-        status, said = tested(tree, _OPTIONS, tests, _SLACK + _FACTOR * usual)
+        status, said = run_tests(tree, _OPTIONS, tests, _SLACK + _FACTOR * usual)
     except TimeoutExpired:
         return "timeout", ""
     finally:

@@ -131,7 +131,7 @@ if "RINGFENCE_ENGINES" in os.environ:  # make engines
     KINDS |= {"spark": in_spark, "postgresql": in_postgresql}
 
 
-# What the reader opens as the same columns of the same engine as another kind, of which the jobs then ask the same.
+# What the reader opens as the same columns of the same engine as another kind: of both, jobs ask the same.
 ALIKE = {"polars": "pyarrow", "relation": "pyarrow", "parquet": "pyarrow", "memtable": "ibis on duckdb"}
 
 
