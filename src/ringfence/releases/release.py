@@ -492,8 +492,8 @@ class Release:
     def save(self, folder: str | Path, private: str | Path | None = None) -> list[Path]:
         """Writes table.csv, statement.txt, chart.png and report.html, which may be published: a new folder.
 
-        A table with two key columns is written as a cross-table too, table_wide.csv. ``private`` is another new
-        folder, for account.json: what the release cost the people in the data.
+        A table with two key columns is written as a cross-table too, table_wide.csv. ``private`` is another
+        new folder, for account.json: what the release cost the people in the data.
 
         Guarantee: nothing in ``folder`` depends on the private data other than through the release. Only its
         owner may read account.json, which says that it is private.
