@@ -65,10 +65,10 @@ class SecureRelease:
 
     Guarantee: the release is a fixed function of a draw of the law at the same theta. A point is
     taken only where bounds of F(cut) say on which side of it all numbers lie that begin with the
-    bits of U so far; until then more bits are drawn, which ends with probability 1, because U is no
-    cut's share. Every divergence, hockey stick and information of the law therefore bounds the
-    release's, at the same sensitivity. The points that can occur are the same for every theta.
-    docs/security.md has the proof, and says what is not covered: time, for one.
+    bits of U so far. Until then more bits are drawn, which ends with probability 1, because U equals
+    F(cut) with probability 0. Every divergence, hockey stick and information of the law therefore
+    bounds the release's, at the same sensitivity. The points that can occur are the same for every
+    theta. docs/security.md has the proof, and says what is not covered: time, for one.
 
     >>> from ringfence.mechanisms.truncated import TruncatedGaussian
     >>> secure = SecureRelease(TruncatedGaussian(1.0, bound=2.0))
@@ -242,7 +242,7 @@ def largest(values: Tensor, scale: float, bits: CipherDraws, *, gumbel: bool = F
 
     Guarantee: the law is exactly that of the largest. A candidate wins only where bounds of its noisy value
     and of all others say so, for every number that begins with the bits of each U so far; until then more
-    are drawn. That ends with probability 1, because no two noisy values are equal.
+    are drawn. That ends with probability 1, because two noisy values are equal with probability 0.
 
     >>> largest(torch.tensor([[0.0, 90.0], [90.0, 0.0]]).double(), 1.0, Noise().at("example")).tolist()
     [1, 0]
