@@ -335,7 +335,6 @@ def test_what_is_public_decides_on_the_defaults(
     assert released[0] == pytest.approx((beta + 1e-9, cost), rel=1e-13)
     assert released[1] == (pytest.approx(math.log(total / most), rel=1e-12), 1e-3)
     assert (number.order, number.publishing_zcdp, number.delta) == (alpha, cost, delta)
-    # finite randomness takes next to nothing of delta
     question = moved * _question_cost(law, alpha)
     assert question == 0 if binary else 0.6 < question / (alpha * moved / (2 * 90.0**2)) < 0.66
     orders, sums = float64([alpha]), float64([question + total + alpha * cost])

@@ -9,6 +9,7 @@ from mpmath import mp, mpf
 import ringfence as rf
 from ringfence.accounting.divergence_sums import both_directions, pushes, recentre
 from ringfence.noise import Noise
+from ringfence.numerics.exact_normal import laplace_cumulative
 from tests.oracle import Family, Law, Number
 from tests.tensors import float64
 
@@ -118,6 +119,14 @@ def test_bits_are_drawn_until_there_is_no_doubt(monkeypatch: pytest.MonkeyPatch)
         uniform.numerator, uniform.bits = numerator, 256
         assert uniform.is_below(lambda bits: mpf(1) / 2)
         assert (uniform.bits > 256) == more
+
+
+def test_the_exact_law_is_the_same_wherever_theta_is() -> None:
+    """Beyond 2^52 a double holds no halves; these were lost, and with them the law's normalisation."""
+    far = 2.0**53
+    here, there = (laplace_cumulative(theta - 1, theta, 1.0, 64) for theta in (0.0, far))
+    assert here == there
+    assert float(here) == pytest.approx(1 / (1 + math.e), rel=1e-12)
 
 
 @pytest.mark.parametrize("arguments", [{}, {"scale": 1.0, "sigma": 1.0}], ids=str)

@@ -1,4 +1,4 @@
-"""Secure runs: points of a public grid, no seed, rounding and finite randomness in the account."""
+"""Secure runs: points of a public grid, no seed, and the rounding of sums in the account."""
 
 from copy import deepcopy
 from fractions import Fraction
