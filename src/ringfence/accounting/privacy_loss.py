@@ -144,8 +144,8 @@ class PrivacyLoss:
                 )
         if not self.releases and (any(self.ceiling) if self.orders else self.zcdp or self.dominating):
             raise ValueError(
-                "releases must hold the Gaussian releases that dominate what zcdp, ceiling and dominating are "
-                "about, got none, which would cost nothing: where none is known, take a pair (epsilon, delta)"
+                "releases must hold the Gaussian releases that dominate what zcdp, ceiling and dominating "
+                "tell, got none, which would cost nothing: if none is known, take a pair (epsilon, delta)"
             )
 
     @classmethod
