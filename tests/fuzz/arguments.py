@@ -177,7 +177,9 @@ def _of(make: Callable[[], Any], method: Callable[..., Any]) -> Callable[..., An
     def call(**given: Any) -> Any:
         made = make()
         answer = getattr(made, method.__name__)(**given)
-        return made.state_dict() if method.__name__ == "step" else answer
+        if method.__name__ != "step":
+            return answer
+        return made.state_dict() if hasattr(made, "state_dict") else made.fisher_information_loss()
 
     return call
 

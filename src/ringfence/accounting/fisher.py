@@ -27,7 +27,7 @@ InformationNorm = Literal["spectral", "trace"]
 # how much of it underflow may have taken, in units of 1 / sigma^2.
 _INFORMATION_ERROR = 1e-12
 _INFORMATION_LOST = 1e-290
-_INSTEAD = {"state_dict": "pickle.dumps", "upper_bound": "fisher_information_loss"}  # since 0.7
+_RENAMED = {"upper_bound": "fisher_information_loss"}  # since 0.7
 
 
 def fisher_information_loss(
@@ -201,7 +201,9 @@ class FisherAccountant:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            raise checks.missing_attribute("FisherAccountant", name, _INSTEAD, moved=True)
+            if name == "state_dict":
+                raise AttributeError("FisherAccountant.state_dict is gone: pickle keeps an account")
+            raise checks.missing_attribute("FisherAccountant", name, _RENAMED)
 
     def __repr__(self) -> str:
         return f"FisherAccountant({self.mechanism!r}, steps={self.steps})"

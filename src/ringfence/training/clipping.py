@@ -111,8 +111,12 @@ class Norm(Clip):
         if not _LEAST <= self.norm <= 1 / _LEAST:
             raise ValueError(f"norm must be from {_LEAST:.3g} to {1 / _LEAST:.3g}, got {norm!r}")
         self.each = None if each is None else checks.number("each", each, checks.positive)
-        self.sensitivity = Sensitivity(each=self.each, norm=self.norm)
         self.largest = float32_at_most("clip", self.norm if self.each is None else min(self.norm, self.each))
+
+    @property
+    def sensitivity(self) -> Sensitivity:  # type: ignore[override]
+        """The move of one example: ``norm``, and ``each`` where it is given."""
+        return Sensitivity(each=self.each, norm=self.norm)
 
     @property
     def limit(self) -> float | None:

@@ -247,8 +247,8 @@ def private_magnitudes(rows: Tensor, sums: PrivateSums) -> Tensor:
     >>> rows = torch.randn(1000, 3, generator=generator) * torch.tensor([0.1, 1.0, 10.0])
     >>> plan = planned_sums(0.5, 0.25, 3, 0, unit_rows=True)
     >>> found = private_magnitudes(rows, PrivateSums(plan, 1000, 1e3, 0, b"", False))
-    >>> found.log10().round().tolist()
-    [-1.0, 0.0, 1.0]
+    >>> found.log10().round().int().tolist()
+    [-1, 0, 1]
     """
     width, planned = rows.shape[1], sums.plan["relative magnitudes"]
 

@@ -474,8 +474,9 @@ def add_uses(parts: Iterable[Contribution], examples: int, shape: torch.Size) ->
     Those of one matrix become one use at more positions.
 
     >>> left, right = torch.ones(2, 1, 3), torch.ones(2, 4, 3)
-    >>> add_uses([Products(left, right)] * 2, 2, torch.Size([1, 4])).left.shape
-    torch.Size([2, 1, 6])
+    >>> both = add_uses([Products(left, right)] * 2, 2, torch.Size([4, 3]))
+    >>> bool((both.sum(None) == 12).all())
+    True
     """
     uses = tuple(parts)
     if len(uses) == 1:

@@ -21,6 +21,7 @@ class Attention(SteppedRule):
     def suits(layer: Any) -> bool:
         """Whether an attention has its usual parameters, and adds no keys and values of its own.
 
+        >>> from torch import nn
         >>> Attention.suits(nn.MultiheadAttention(4, 2))
         True
         >>> Attention.suits(nn.MultiheadAttention(4, 2, add_zero_attn=True))
