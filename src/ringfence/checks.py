@@ -324,15 +324,10 @@ def sums(name: str, values: object, count: int) -> Tensor:
     return result
 
 
-def missing_attribute(
-    kind: str, name: str, renamed: Mapping[str, str], *, moved: bool = False
-) -> AttributeError:
-    """The error for an attribute that is not there, which says what it is called now if it was renamed.
-
-    Where attributes ``moved`` to another object, the new names are whole.
-    """
+def missing_attribute(kind: str, name: str, renamed: Mapping[str, str]) -> AttributeError:
+    """The error for an attribute that is not there, which says what it is called now if it was renamed."""
     if name in renamed:
-        return AttributeError(f"{kind}.{name} is now {'' if moved else f'{kind}.'}{renamed[name]}")
+        return AttributeError(f"{kind}.{name} is now {kind}.{renamed[name]}")
     return AttributeError(f"{kind!r} object has no attribute {name!r}")
 
 
