@@ -1,4 +1,4 @@
-"""Bounded-support Gaussian privacy: mechanisms, what their releases cost, what may be said."""
+"""Differential privacy with noise of bounded support: mechanisms, accounts, training and releases."""
 
 import ast as _ast
 import importlib as _importlib

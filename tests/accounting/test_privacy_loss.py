@@ -147,6 +147,30 @@ def test_what_is_known_by_a_pair_is_added_up() -> None:
         pair.guarantee(1e-7)
 
 
+def test_a_number_of_the_data_at_hand_does_not_pass_for_one_of_every_dataset() -> None:
+    """Rényi sums and a pair together are about this dataset, as the sums are."""
+    sums = torch.tensor([0.016, 0.128], dtype=torch.float64)
+    known = PrivacyLoss.of_zcdp(0.02, 0.02, orders=[8, 64], forward=sums, backward=sums)
+    own = (known + PrivacyLoss.of_pair(0.5, 0.0)).guarantee(DELTA)
+    assert own.per_instance.epsilon < own.epsilon
+    assert own.per_instance.proof == RENYI
+    assert "every dataset" not in own.per_instance.statement.split("\n\n")[1]
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"zcdp": 0.5},
+        {"zcdp": math.inf},
+        {"dominating": (("pure", 1.0, 1),)},
+        dict.fromkeys(("orders", "ceiling", "forward", "backward", "gaussian"), (2.0,)),
+    ],
+)
+def test_a_loss_without_releases_is_not_free(known: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"releases must hold .* take a pair \(epsilon, delta\)"):
+        PrivacyLoss(steps=1, **known)
+
+
 def test_attacks_on_a_pair_are_no_better_than_the_worst_pair_allows() -> None:
     """Randomised response at epsilon 1 has the rates e x, up to the corner: the bound is just above."""
     claim = PrivacyLoss.of_pair(1.0, 0.0).guarantee(DELTA)

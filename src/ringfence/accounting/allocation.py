@@ -103,7 +103,7 @@ def _ratio(mu: float, steps: int) -> Terms:
 
 
 def hockey_sticks(mu: float, steps: int) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
-    """delta(epsilon) of an epoch of so many steps, as a record is removed and as one is added.
+    """delta(epsilon) of an epoch of this many steps, as a record is removed and as one is added.
 
     Guarantee: upper bounds, for releases that are mu-GDP in each step.
 

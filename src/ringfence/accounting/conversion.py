@@ -24,10 +24,12 @@ from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.numerics.normal import cumulative
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 
-# Gaussian releases: (shift / sigma, sampling rate, how many). Of samples that are cut at a public maximum, in
-# the place of the rate (rate, chance that the others reach it); the shift is that of a record in another's
-# place, and half of it where nothing is cut (``subsampling.chance_of_cut``). Of epochs of so many steps, in
-# one of which a record is, (steps,).
+# Gaussian releases: (shift / sigma, rate, how many), where the rate is one of
+#     q             releases of Poisson samples at this rate; 1 for releases of everything
+#     (q, chance)   samples that are cut at a public maximum, which the other records reach with at most this
+#                   chance; the shift is that of a record that takes another's place, and half of it where the
+#                   maximum is not reached (``subsampling.chance_of_cut``)
+#     (steps,)      epochs of this many steps, in one of which a record is (``allocation``)
 Rate = float | tuple[float, float] | tuple[int]
 Releases = tuple[tuple[float, Rate, int], ...]
 Number = TypeVar("Number", float, Tensor)

@@ -66,7 +66,7 @@ _SHIFTS = {
 # zCDP that holds for every dataset, publishing costs z^(3/4) / 50, or 3 z^(3/4) / 100 for winners, and the
 # order is the best one for z^(7/10) / 5; the noise on the logarithm has this deviation.
 _DEVIATION = {True: 0.13, False: 0.19}
-_REFERENCE, _SPREAD = 64, 12.0  # whether publishing gains is asked of so many scores, from 0 up to here
+_REFERENCE, _SPREAD = 64, 12.0  # scores from 0 to 12 on which it is tried whether publishing gains
 
 
 def publishable_decision_epsilon(
@@ -132,7 +132,7 @@ class Costs(NamedTuple):
 
 
 class Plan:
-    """What public numbers say of publishing beside decisions, in ``moved`` of which one voter takes part.
+    """How to publish beside decisions, by public numbers; one voter takes part in ``moved`` of them.
 
     ``every`` and ``cost`` are the zCDP of the decisions and of publishing. At the order ``alpha`` no votes
     cost more than ``question``, whether there are answers, and ``most``, all else.
@@ -266,7 +266,7 @@ def _costs(
     top, lead = leading[:, 0], leading[:, 0] - leading[:, 1]
 
     def excess(left: int, others: int) -> Tensor:
-        """Of e^((alpha - 1) D) - 1, where so many left the leader and so many others vote otherwise."""
+        """Bounds of e^((alpha - 1) D) - 1, where ``left`` voters left the leader and ``others`` moved too."""
         leader = (places[0] - left * own - others * other).clamp(min=0)
         closer = places[1:] - left * other - others * other_behind
         closer[0] = places[1] - left * own - others * own_behind
@@ -321,10 +321,10 @@ def _chance_of_answer(law: ConfidentWinner, top: Tensor, alpha: float) -> Tensor
 
 @lru_cache(maxsize=8)
 def _tables(shifts: tuple[float, ...], alpha: float, spacing: float) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """What outcomes add to e^((alpha - 1) D) - 1, where the leader's count moves and where it does not.
+    """Bounds of the terms of e^((alpha - 1) D) - 1, where the leader's count moves and where it does not.
 
-    Each time it is that of the leader, of any other outcome, and how much more of one whose count moves. At
-    a node, it is at least the largest at this score or any above. The likeliest outcome may have a chance
+    Each time they are the leader's, that of any other outcome, and how much more of one whose count moves. At
+    a node, they hold for this score and any above. The likeliest outcome may have a chance
     below 1/2 where the score of the others is 0. What others add is convex: a score that falls far adds more
     than two that share the fall.
     """

@@ -51,10 +51,10 @@ class DecisionAccountant(Accountant):
     """Adds up the cost of decisions.
 
     Call ``step(votes)`` for the queries that are decided at a time: counts of voters, (queries, candidates),
-    for a winner, or one surplus (yes minus no) per question for
-    ``StochasticSign``. ``neighbours`` says what makes two sets of ballots neighbours: one voter "added" or
-    removed, or one ballot "replaced" by another. ``at_most`` bounds the queries of one step in which a voter
-    takes part; left out, all voters take part in all of them.
+    for a winner, or one surplus (yes minus no) per question for ``StochasticSign``. ``neighbours`` says what
+    makes two sets of ballots neighbours: one voter "added" or removed, or one ballot "replaced" by another.
+    ``at_most`` bounds the queries of one step in which a voter takes part; left out, all voters take part in
+    all of them.
 
     Guarantee: for each order there is one running sum per direction, over queries, of the worst of all moves
     of one voter. Each is an upper bound for every voter, and never above what holds for all votes.
@@ -180,9 +180,8 @@ def decision_rdp(
     """Rényi divergences between the decisions on these votes and on those of any neighbour.
 
     ``votes`` are counts of voters, one row per query, for a winner, and surpluses for the sign. For each
-    query and order it takes the worst of all moves of one voter, and sums over the queries, or over the
-    ``at_most`` dearest ones: no voter, however they vote, costs more. ``every`` has the ``pairs``, where they
-    are known.
+    query and order the worst of all moves of one voter counts. It is summed over the queries, or over the
+    ``at_most`` costliest ones: no voter costs more. ``every`` has the ``pairs``, where they are known.
 
     Guarantee: upper bounds in both directions. They are exact up to a relative 1e-11 and, for winners, an
     absolute 1e-12 / (alpha - 1) per query, and never above what holds for all votes.
@@ -206,7 +205,7 @@ def decision_rdp(
 
 
 def _of_a_ballot(cost: Callable[[Neighbours], float], neighbours: Neighbours, at_most: int | None) -> float:
-    """What one voter costs per query, of as many as ``at_most`` says, or of all.
+    """The cost of one voter per query, of as many as ``at_most`` says, or of all.
 
     A ballot that is replaced and bounded may leave one query and join another instead of changing its vote.
     """

@@ -137,7 +137,7 @@ class _Search(NamedTuple):
         return result
 
     def _search(self, orders: Tensor, ratio: float, count: int, small: bool, backward: bool) -> Tensor:
-        """Bounds over so many stretches, the first from c to c / ratio, and for ``small`` moves below."""
+        """Bounds over ``count`` stretches, the first from c to c / ratio, and for ``small`` moves below."""
         closest = _closest(orders if backward else orders.clamp(min=2))
         places = torch.arange(len(self.theta), device=self.theta.device).repeat(2)  # up, and down
         shares = ratio ** -torch.arange(count + 1, dtype=torch.float64).to(self.theta)

@@ -117,7 +117,7 @@ def ceilings(mechanism: Mechanism, theta: Tensor, sensitivity: Real | Sensitivit
 
 
 def pure_losses(mechanism: Mechanism, theta: Tensor, sensitivity: Real | Sensitivity) -> Dominating:
-    """What dominates one release of a theta of this shape by pure differential privacy; nothing if none does.
+    """The pure pair that dominates one release of a theta of this shape; empty if there is none.
 
     >>> from ringfence.mechanisms.laplace import Laplace
     >>> pure_losses(Laplace(2.0), torch.zeros(9), Sensitivity(each=1.0, at_most=3))
@@ -324,7 +324,7 @@ class PerInstanceAccountant(Accountant):
         self.steps += count
 
     def charge(self, theta: Tensor) -> None:
-        """Charges one release of ``theta``, as ``Account.charge``: every record is in it."""
+        """Charges one release of ``theta`` in training: every record is in it."""
         self.step(theta)
 
     def adds_coordinates(self, theta: Tensor) -> bool:

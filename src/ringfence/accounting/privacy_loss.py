@@ -135,6 +135,11 @@ class PrivacyLoss:
                     f"{name} must hold one sum for each of {len(self.orders)} orders, got "
                     f"{len(getattr(self, name))}"
                 )
+        if not self.releases and (any(self.ceiling) if self.orders else self.zcdp or self.dominating):
+            raise ValueError(
+                "releases must hold the Gaussian releases that dominate what zcdp, ceiling and dominating "
+                "tell, got none, which would cost nothing: if none is known, take a pair (epsilon, delta)"
+            )
 
     @classmethod
     def of_zcdp(
@@ -358,7 +363,7 @@ class PrivacyLoss:
             ex_post, gaussian_ex_post = ex_post_epsilon(orders, sums, left).tolist()
         own = PerInstance(
             epsilon=min(worst + added, every.epsilon),
-            proof=ADDED_UP if self.pairs else RENYI if worst < every.epsilon else every.proof,
+            proof=RENYI if worst + added < every.epsilon else ADDED_UP if self.pairs else every.proof,
             ex_post_epsilon=ex_post + loss,
             renyi_epsilon=worst + added,
             gaussian_epsilon=min(gaussian + added, every.gaussian_epsilon),

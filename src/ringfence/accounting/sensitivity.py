@@ -1,7 +1,7 @@
 """How far one record can move theta: each coordinate, how many coordinates, and in all.
 
 A record moves theta by a vector v with |v_j| <= each, at most ``at_most`` entries other than 0, and an L2
-length of at most ``norm``. Accounts look for the worst such move: ``longest_square`` says how long it is in
+norm of at most ``norm``. Accounts look for the worst such move: ``longest_square`` says how long it is in
 units that differ by coordinate, and ``filled`` what it costs where each coordinate has a price (a knapsack of
 fractions).
 """
@@ -26,7 +26,7 @@ class Sensitivity:
 
     ``each`` is the largest move of a coordinate (a number, or a tensor that broadcasts against theta),
     ``at_most`` how many coordinates one record moves (one cell of a table, ten questions of a survey), and
-    ``norm`` the L2 length of the whole move (the usual clip of gradients). What is not given is not
+    ``norm`` the L2 norm of the whole move (the usual clip of gradients). What is not given is not
     bounded, but ``each`` or ``norm`` must be. Wherever ``sensitivity=`` is asked for, a number stands for
     ``Sensitivity(each=number)``.
 
@@ -164,8 +164,9 @@ class Sensitivity:
         return f"One record moves {moved}{' and '.join(limits)}."
 
     def state(self) -> Any:
-        """Plain data, which JSON keeps and ``from_state`` reads: a number or a list.
-        Where only ``each`` is given it is the number or list that older states hold.
+        """Plain data, which JSON keeps and ``from_state`` reads.
+
+        It is a dict, or ``each`` alone, a number or a list, where nothing else is given.
 
         >>> Sensitivity(0.5).state(), Sensitivity(norm=1.0).state()
         (0.5, {'each': None, 'at_most': None, 'norm': 1.0})

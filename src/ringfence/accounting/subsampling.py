@@ -122,7 +122,7 @@ def subsampled_rdp(
 
 
 def chance_of_cut(records: float, sampling_rate: float, maximum: int) -> float:
-    """Returns at most how often a Poisson sample of at most so many records reaches ``maximum``.
+    """An upper bound of the chance that a Poisson sample of at most this many records reaches ``maximum``.
 
     Let each record enter with probability q, and keep the ``maximum`` = B of smallest priorities, which are
     drawn for each record by itself. A record more changes nothing where it does not enter. Where it does, and
@@ -381,7 +381,7 @@ class SampledAccountant(Accountant):
         self._add(release, forward, backward, count)
 
     def charge(self, theta: Tensor) -> None:
-        """Charges one release of a Poisson sample with what holds for every dataset, as ``Account.charge``.
+        """Charges one release of a Poisson sample in training, with what holds for every dataset.
 
         Of ``theta``, the released batch itself, only the shape counts.
         """
@@ -510,7 +510,7 @@ class AllocatedAccountant(Accountant):
         return round(self.epochs) - (epoch == self._entered)
 
     def charge(self, theta: Tensor) -> None:
-        """Counts one release of the epoch that was entered last, as ``Account.charge``."""
+        """Counts one release, in training, of the epoch that was entered last."""
         if self._entered is None:
             raise ValueError("enter must be called before charge: which epoch a release is in is not known")
         self._add(theta, 1, 0)

@@ -26,7 +26,7 @@ _ROUNDING = 1e-9  # the share by which sums must exceed what they are compared w
 
 
 def rate_at_least(hits: object, trials: int, failure_probability: float) -> Floats:
-    """Lower confidence bound of a rate after so many hits (Clopper and Pearson 1934).
+    """Lower confidence bound of a rate after this many hits (Clopper and Pearson 1934).
 
     Guarantee: above the rate with at most ``failure_probability``, whatever the rate.
 

@@ -83,7 +83,7 @@ def audit(
         ]
 
     def attack(seen: Draws, fresh: Draws, share: float) -> tuple[float, float, Sides]:
-        """What fresh draws prove by the best event that half of the others teach and half choose."""
+        """Bounds from fresh draws, by an event that half of the draws seen teach and half choose."""
         teach, choose = ((seen[0][start::2], seen[1][start::2]) for start in (0, 1))
         if log_ratio is not None:
             statistics = _given(log_ratio)

@@ -1,4 +1,4 @@
-"""What an audit proved: lower bounds, the observed trade-off curve, a sentence, a page and JSON."""
+"""The result of an audit: lower bounds, the observed trade-off curve, a sentence, a page and JSON."""
 
 import json
 import math
@@ -94,7 +94,7 @@ class AuditResult:
 
     @property
     def statement(self) -> str:
-        """What was found, in words."""
+        """The findings in words."""
         sure = f"{100 * (1 - self.significance):.6g} %"
         at = f"delta = {self.delta:g}"
         said = ""

@@ -34,7 +34,7 @@ def writable(out: Path | None) -> Path | None:
 
 
 def option(kind: Any, says: str, *names: str, read: Callable[..., Any] | None = None) -> Any:
-    """An option of this kind, whose text is ``read``; without names it has that of the argument."""
+    """An option of this kind, whose text ``read`` converts; without names it has that of the argument."""
     return Annotated[kind, typer.Option(*names, callback=read, help=says)]
 
 

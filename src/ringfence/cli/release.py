@@ -33,7 +33,7 @@ _MOST_IN_A_RANGE = 100_000
 
 
 def split(given: str) -> list[str]:
-    """What stands between commas; quotes stand around a text with a comma in it.
+    """The texts between commas; quotes stand around a text with a comma in it.
 
     >>> split('north, "south, and islands",')
     ['north', 'south, and islands', '']

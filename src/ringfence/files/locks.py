@@ -1,4 +1,4 @@
-"""Locks of files: one process at a time has what is beside them."""
+"""File locks: one process at a time may use the files that a lock stands for."""
 
 import os
 import sys

@@ -39,10 +39,10 @@ if hasattr(os, "register_at_fork"):
 
 
 class SharedTable:
-    """A table that only grows, at a place that was ``located`` or, None, in the memory of one process.
+    """A table that only grows, in the database that ``located`` returned, or in memory where that is None.
 
     ``begin`` are the records of a new table, the first of them random; without them the table must be there.
-    ``take`` is called with every record, whoever wrote it, once and in order. Beside an SQLite file,
+    ``take`` is called with every record of every process, once and in order. Beside an SQLite file,
     PATH.lock holds number and hash of the last row. Between transactions nothing is open, so that a symbolic
     link, a second object and a forked child have the table in common.
 
@@ -194,7 +194,7 @@ def _engine(place: Any) -> Any:
 
 
 def _sqlalchemy() -> Any:
-    """Imported where a database is used, and nowhere else."""
+    """Returns SQLAlchemy, which is imported where a database is used and nowhere else."""
     try:
         import sqlalchemy
     except ModuleNotFoundError:

@@ -1,6 +1,6 @@
 """The interface of every mechanism. No other package keeps a list of mechanisms or asks for their class.
 
-The file of a law fills in its names, its parameters, its kernels, and how it is released on a public grid.
+The file of a law has its names, its kernels, and how it is released on a public grid.
 The public methods of ``Mechanism`` check the arguments, then call the kernels.
 """
 
@@ -63,9 +63,9 @@ class Mechanism(ABC):
     Public methods check their arguments, bring the parameters to theta's dtype and device, and work in
     blocks. theta is a float32 or float64 tensor (a number counts as float64). Results carry no gradient.
 
-    The file of a law supplies ``name``, ``support``, ``parameters`` and the six kernels, and whatever else of
-    the declarations is different for it. Kernels receive tensors that broadcast against each other: vectors,
-    but for ``renyi_curve``, where they are rows and alpha is a column.
+    A law supplies ``name``, ``support`` and the six kernels, keeps its parameters in public attributes, and
+    overrides what else is different for it. Kernels receive tensors that broadcast against each other:
+    vectors, but for ``renyi_curve``, where they are rows and alpha is a column.
 
     >>> import ringfence as rf
     >>> law = rf.Mechanism.by_name("truncated", sigma=1.0, bound=2.0)
@@ -73,7 +73,7 @@ class Mechanism(ABC):
     (TruncatedGaussian(sigma=1.0, bound=(-2.0, 2.0)), True)
     """
 
-    name: ClassVar[str]  # one word, for the command line, sweeps and saved accounts
+    name: ClassVar[str]  # one word, for ``by_name`` and the command line
     label: ClassVar[str]  # one word, for tables and charts; the name unless the law says otherwise
 
     # Whether the laws of all theta form an exponential family (log p/q is linear in the output).
@@ -82,7 +82,7 @@ class Mechanism(ABC):
     exponential_family: ClassVar[bool] = False
 
     # Whether the mass is on finitely many atoms alone, so that every divergence is a finite sum. Such a law
-    # supplies ``_masses``, and its profiles are those of decisions.
+    # supplies ``_masses``, and its profile is composed from them (``induction.atoms_delta``).
     atoms_alone: ClassVar[bool] = False
 
     # Whether the law is one of whole numbers: its divergences have kinks in theta, so that accounts evaluate
@@ -120,7 +120,7 @@ class Mechanism(ABC):
         return {name: value for name, value in self._kept() if isinstance(value, Tensor)}
 
     def settings(self) -> dict[str, int]:
-        """What else the constructor keeps: those of its arguments that are not tensors, by name."""
+        """The other arguments that the constructor keeps, by name: those that are not tensors."""
         return {name: value for name, value in self._kept() if not isinstance(value, Tensor)}
 
     def _kept(self) -> list[tuple[str, Any]]:
@@ -312,7 +312,7 @@ class Mechanism(ABC):
     def pair(self, theta: Real, shift: Real) -> tuple[Tensor, Tensor]:
         """log P and log P/Q of every outcome of a law of atoms alone, P = M(theta) and Q = M(theta + shift).
 
-        The outcomes are the first dimension. Which is which does not matter to any divergence.
+        The outcomes are the first dimension, in any order.
 
         >>> from ringfence import StochasticSign
         >>> log_p, rho = StochasticSign(1.0).pair(0.0, shift=0.5)
@@ -508,7 +508,7 @@ def _checked_parameters(law: Mechanism, dtype: torch.dtype) -> dict[str, Tensor]
 
 
 def without_nan(law: object, name: str, result: Tensor) -> Tensor:
-    """The result, or an error where it holds NaN: no privacy quantity may pass as one."""
+    """The result, or an error where it holds NaN: no privacy quantity may be NaN."""
     if bool(torch.isnan(result).any()):
         raise FloatingPointError(
             f"{type(law).__name__}.{name} cannot be represented in {result.dtype} at these arguments"
@@ -535,11 +535,11 @@ def _at_any_shift_and_epsilon(hockey_stick: Kernel) -> Kernel:
     return kernel
 
 
-def _laws_below(face: Any) -> Iterator[Any]:
-    """Every class that derives from ``face``.
+def _laws_below(kind: Any) -> Iterator[Any]:
+    """Every class that derives from this one.
 
-    Classes defined later come first, so that in a dict none takes over the name of an earlier one.
+    Classes defined later come first: in a dict an earlier class then keeps its name.
     """
-    for child in reversed(face.__subclasses__()):
+    for child in reversed(kind.__subclasses__()):
         yield from _laws_below(child)
         yield child

@@ -196,7 +196,7 @@ class Decision(ABC):
 
     @staticmethod
     def from_state_dict(state: dict[str, Any]) -> "Decision":
-        """The law that a ``state_dict`` describes; what it does not know is refused by name."""
+        """The law that a ``state_dict`` describes. Raises ValueError naming what is missing or unknown."""
         laws = {law.__name__: law for law in Decision.__subclasses__()}
         name = checks.one_of("law", checks.mapping("decision state", state).get("law"), laws)
         checks.keys("decision state", state, {"law", *laws[name].fields()})

@@ -60,7 +60,7 @@ def blockwise(
 
 
 def row_lengths(values: Tensor) -> Tensor:
-    """The L2 length along the last dimension, in float64. NaN and infinities stay what they are.
+    """The L2 norm along the last dimension, in float64. NaN and infinities stay as they are.
 
     Guarantee: for float32 rows of up to 2^31 numbers the relative error is below 2^-22: no square leaves the
     range of float64, and a sum of n squares, in any order, is off by at most n 2^-53 of itself.
@@ -77,7 +77,7 @@ def row_lengths(values: Tensor) -> Tensor:
 
 
 def _lengths(rows: Tensor) -> Tensor:
-    """Those of a few rows; long rows are cut into pieces, whose lengths have the same length as the row."""
+    """``row_lengths`` of a few rows: long ones are cut into pieces, of whose norms the norm is taken."""
     pieces = rows.split(at_once(block_length(rows.device), each=len(rows)), dim=1)
     parts = [torch.linalg.vector_norm(piece, dim=1, dtype=torch.float64) for piece in pieces]
     whole: Tensor = parts[0] if len(parts) == 1 else torch.linalg.vector_norm(torch.stack(parts), dim=0)

@@ -39,8 +39,9 @@ _STEEP = 600.0  # e^600 and its square root times e^300 are still finite
 
 
 def completed(log_p: Tensor) -> Tensor:
-    """log p_k of outcomes, the first dimension: one that holds most of the mass is what the others leave of
-    1.
+    """log p_k of outcomes, the first dimension, where that of the likeliest is log(1 - all others).
+
+    Only an outcome of more than 0.6 is replaced: p_k itself may be rounded to 1.
 
     >>> [float(value) for value in completed(torch.tensor([0.0, -80.0], dtype=torch.float64))]
     [-1.8048513878454153e-35, -80.0]

@@ -178,7 +178,7 @@ def count_marks(names: list[Any], marks: Tensor, choices: int) -> Tensor:
 
 
 def keep_few(marks: Tensor, at_most: int, draws: CipherDraws) -> Tensor:
-    """Keeps at most so many marks of each person, drawn at random; the others are -1.
+    """Keeps at most ``at_most`` marks of each person, drawn at random; the others are -1.
 
     Guarantee: which marks of a person count depends on that person's ballot and on random numbers that
     belong to that person alone, so one person changes the counts of at most ``at_most`` queries.
@@ -204,7 +204,7 @@ def count_ballots(
 ) -> Tensor:
     """Counts ballots where they are, (queries, choices): only different values with their numbers come back.
 
-    Guarantee: with ``at_most``, one person changes the counts of at most so many queries (``bounded``).
+    Guarantee: with ``at_most``, one person changes the counts of at most that many queries (``bounded``).
     """
     import ibis
 
@@ -333,7 +333,7 @@ def read_counts(data: Any, query: Any | None, ignore: Sequence[Any]) -> Votes:
 
 @dataclass(frozen=True)
 class Poll:
-    """What every release of decisions is asked for: the budget, who is protected, and what is published.
+    """The request of a release of decisions: the budget, who is protected, and whether epsilon is published.
 
     With ``publish`` the noise leaves room for the cost of publishing the per-instance epsilon. ``noise`` is
     "gaussian", "gumbel", or "auto" for the one that decides better, by public numbers.
@@ -439,7 +439,7 @@ class Poll:
         return account, said
 
     def for_owner(self, law: DecisionLaw, votes: Votes) -> tuple[str, ...]:
-        """What the owner of the data alone may know: how many decisions are wrong, and who counts less."""
+        """Sentences for the owner of the data alone: how many decisions are wrong, and who counts less."""
         chances = chances_of_error(law, votes.values(law)).tolist()
         return (*votes.for_owner, expected_wrong(chances, votes.queries))
 

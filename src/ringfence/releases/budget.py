@@ -1,4 +1,4 @@
-"""What a release may cost, and the noise of its numbers: Gaussian or Laplace, whichever is smaller."""
+"""The budget of a release, and the noise of its numbers: Gaussian or Laplace, whichever is smaller."""
 
 import math
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ def gaussian_loss(mu: float, *, steps: int = 1) -> PrivacyLoss:
 
 @dataclass(frozen=True)
 class Budget:
-    """What a release may cost, and where its randomness comes from.
+    """The most that a release may cost, and the source of its randomness.
 
     ``multiplier`` is the standard deviation of Gaussian noise for a move of norm 1: given as ``sigma``, or
     found to meet the target ``epsilon`` at ``delta``, infinite at delta = 0. ``noise`` is seeded in tests
@@ -194,7 +194,7 @@ class GaussianNoise:
 
     @property
     def step(self) -> float | None:
-        """What whole numbers are multiples of: the smallest that a secure release takes, at least 1."""
+        """The step of the grid for whole numbers: the smallest that a secure release takes, at least 1."""
         return max(1.0, 2.0 ** math.ceil(math.log2(self.sigma * _FINEST))) if self.units == 1 else None
 
     @property
@@ -333,7 +333,7 @@ def count_noise(budget: Budget, at_most: int, units: int = 1) -> TableNoise:
 
 @cache
 def half_width_of_sum(noise: TableNoise, coverage: float, numbers: int) -> float:
-    """How far a sum of so many released numbers is from the true one, except with 1 - ``coverage``.
+    """How far a sum of this many released numbers is from the true one, except with 1 - ``coverage``.
 
     The law of the sum is the power of a Fourier transform.
 

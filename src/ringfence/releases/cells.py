@@ -1,8 +1,8 @@
 """Public cells, and who counts in them: contribution bounding per person.
 
 Cells are every combination of categories that were declared, whether or not anybody is in it. One person
-counts in at most so many of them, once in each, chosen by that person's rows alone. PipelineDP and SmartNoise
-bound contributions in this way before they add noise.
+counts in at most ``at_most`` of them, once in each, chosen by that person's rows alone. PipelineDP and
+SmartNoise bound contributions in this way before they add noise.
 """
 
 import functools
@@ -205,7 +205,7 @@ def open_cells(
 
 
 def _described(argument: str, own: Domain | None, names: Sequence[str]) -> dict[str, Iterable[Any]]:
-    """What is said of columns, by name; a list is about the only column of ``by``."""
+    """The values or edges that are given for columns, by name; a list is about the only column of ``by``."""
     if own is not None and not names:
         raise ValueError(f"by must name the columns that {argument} describes, got none")
     if len(names) == 1 and isinstance(own, Iterable) and not isinstance(own, Mapping | str | bytes):
@@ -631,7 +631,7 @@ def count_kept(
 
 
 def count_choices(rows: Rows, own: "ir.Table", cells: int, choices: int, at_most: int) -> Tensor:
-    """Counts people by what they chose, (cells, choices), each of them in at most so many cells."""
+    """Counts people by what they chose, (cells, choices), each of them in at most ``at_most`` cells."""
     keys = ("cell", "choice")
     found = count_kept(rows, own, cells, at_most, by=keys)
     cell, choice, people = (torch.tensor(found[name].to_pylist()).long() for name in (*keys, "people"))
@@ -639,14 +639,14 @@ def count_choices(rows: Rows, own: "ir.Table", cells: int, choices: int, at_most
 
 
 def short_of(beyond: int, at_most: int) -> str:
-    """What the owner of the data is told of people who count less often than they could."""
+    """The sentence for the owner of the data about people who count less often than they could."""
     return f"People of whom at_most={at_most} leaves something out, who would count more often: {beyond:,}."
 
 
 def bounded(
     rows: Rows, own: "ir.Table", cells: int, at_most: int, each: Sequence[str] = ("person",)
 ) -> "ir.Table":
-    """The rows of ``own`` that count: at most so many cells of each person, and each of them once.
+    """The rows of ``own`` that count: at most ``at_most`` cells of each person, and each of them once.
 
     ``own`` has persons and cells, and perhaps something of a person in a cell, which then stands there once.
     A person's cells have numbers that are hashes of person, cell and a fresh random number, and the smallest

@@ -34,14 +34,8 @@ from ringfence.releases.release import Bars, Release, ReleaseAccount, Series, So
 
 _MANY = 5  # questions, of which shares tell more than majorities
 _NUMBERS = {"yes": 1, "no": -1}  # answers in an array
-_CODES: dict[Any, int] = {
-    1.0: 0,
-    "yes": 0,
-    "true": 0,
-    -1.0: 1,
-    "no": 1,
-    "false": 1,
-}  # choices by what is said
+# the choice that an answer in the data stands for, unless yes= and no= are given
+_CODES: dict[Any, int] = {1.0: 0, "yes": 0, "true": 0, -1.0: 1, "no": 1, "false": 1}
 _THRESHOLD = 2.0  # the noise of the question whether there is an answer, in units of that of the winner
 
 
@@ -352,7 +346,7 @@ def winner_law(
 
 
 def shares_instead(budget: Budget, votes: Votes) -> tuple[str, ...]:
-    """What the owner of the data is told who asks many questions: shares may be the better release."""
+    """A sentence for the owner of the data who asks many questions: shares may be the better release."""
     many = len(votes.queries)
     if many < _MANY or votes.counts.sum() == 0:
         return ()

@@ -426,7 +426,7 @@ class Sums:
 
     @property
     def halves(self) -> Tensor:
-        """What a value of 1 stands for, in each row."""
+        """The number that a measured value of 1 stands for, in each row."""
         return self._of_columns([column.half for column in self.columns])
 
     def scaled(self, values: Tensor, stretch: float = 0.0) -> list[float | None]:
@@ -563,7 +563,7 @@ class LaplaceMeans:
     def measure(
         self, promised: PrivacyLoss, people: Tensor, at_most: int, threshold: int, columns: int = 1
     ) -> Measured:
-        """What the release costs in every dataset: without a threshold in the law, that is all there is."""
+        """The promised cost: without a threshold in the law, it is the same for every dataset."""
         return Measured(promised)
 
 
@@ -653,7 +653,7 @@ def question_cells(
 
 
 def clear(used: TableNoise, answers: int) -> int:
-    """The threshold where none is given: so many people that a question without answers is hardly shown."""
+    """The threshold where none is given: so large that a question without answers is hardly shown."""
     unlikely = 1 - 2 * NormalDist().cdf(-CLEAR)
     far = used.deviations(unlikely, answers - 1) * used.deviation * math.sqrt(answers)
     return max(1, math.ceil(far + 0.5))

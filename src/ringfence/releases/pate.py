@@ -179,7 +179,7 @@ class Pate:
 
     @property
     def statement(self) -> Statement:
-        """What all labels so far promise and what they do not, in plain English; it may be published."""
+        """The promise of all labels so far and its limits, in plain English; it may be published."""
         return self.release().statement
 
     def __repr__(self) -> str:

@@ -182,7 +182,7 @@ class Rows:
         return self.kind != "ibis" and self.table.get_backend().name == "duckdb"
 
     def fits(self, columns: int, most: int) -> bool:
-        """Whether so many columns are on this machine and have at most so many values."""
+        """Whether this many columns are on this machine and have at most ``most`` values."""
         size = self.table.aggregate(rows=self.table.count())
         return self.is_here and int(self.ask(size)["rows"][0].as_py()) * columns <= most
 

@@ -278,7 +278,7 @@ def _attack(account: ReleaseAccount, person: str) -> str:
 
 @dataclass(frozen=True)
 class Source:
-    """What is public about the data that a job has read, and ``for_owner``: sentences for its owner alone.
+    """Public facts about the data that a job has read, and ``for_owner``: sentences for its owner alone.
 
     ``keys`` tell the rows of its table apart, and ``like`` makes a frame of the kind that came in. One person
     counts in ``at_most`` units, or in all of them.
@@ -387,7 +387,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class Release:
-    """What a job released. Every job returns one.
+    """The result of a release job.
 
     ``values`` and ``errors`` are frames of the kind that came in: what is released, and its standard errors
     or chances of being wrong. Where ``errors_are_sensitive`` they are computed from the private data: no
@@ -419,7 +419,7 @@ class Release:
 
     @property
     def columns(self) -> Columns:
-        """What was released, as plain data."""
+        """The released table as plain data."""
         return {**self.keys, **self.released}
 
     @property
@@ -437,7 +437,7 @@ class Release:
 
     @property
     def values(self) -> Any:
-        """What was released, as a frame of the kind that came in."""
+        """The released table as a frame of the kind that came in."""
         return self.like(self.columns)
 
     @property

@@ -133,7 +133,7 @@ class Norm(Clip):
         return scaled if self.limit is None else scaled.clamp(-self.limit, self.limit)
 
     def factors(self, lengths: Tensor, dtype: torch.dtype) -> Tensor:
-        """What gradients of these lengths, of numbers of this dtype, are multiplied by."""
+        """The factors for gradients of these L2 norms, of numbers of this dtype."""
         return _shortening(lengths, torch.full_like(lengths, self.aim), dtype)
 
     def outer_sum(self, residuals: Tensor, features: Tensor) -> Tensor:
@@ -173,15 +173,14 @@ def norm_outer_sums(clips: Sequence[Norm], residuals: Tensor, features: Tensor, 
 
 
 def _shortening(length: Tensor, most: Tensor, dtype: torch.dtype) -> Tensor:
-    """What a vector of this length, of numbers of this dtype, is multiplied by to be no longer than ``most``.
+    """The factor that makes a vector of this L2 norm, of numbers of this dtype, no longer than ``most``.
 
     Guarantee: it makes nothing longer than ``most`` / _SHORTER. In float32 a factor below 1 has 24 bits, and
     its products have 24 bits or an error below 2^-150, which is nothing beside ``most``: where the factor
     or ``most`` is too small for that, the factor is 0.
     """
-    factor = most / torch.maximum(
-        length, most
-    )  # no division by 0, and no derivative where nothing is clipped
+    # no division by 0, and no derivative where nothing is clipped
+    factor = most / torch.maximum(length, most)
     vanishing = (factor < 1) & (torch.minimum(factor, most) < _DIGITS * torch.finfo(dtype).tiny)
     return torch.where(vanishing, 0.0, factor).to(dtype)
 

@@ -72,7 +72,7 @@ class Whole:
     [([1, 2], [[1.0, 1.0]]), ([1], [1.0])]
     """
 
-    settings: dict[str, Any] = {}  # noqa: RUF012, of which a file must have the same
+    settings: dict[str, Any] = {}  # noqa: RUF012, which a file that is loaded must share
     place: tuple[Place, ...] = ()  # of this process's noise
 
     def __init__(self, model: nn.Module) -> None:

@@ -1,9 +1,8 @@
 """The derivative of examples' clipped gradients by their features, recorded once and applied many times.
 
 Every example gets its own copy of the weights. Ordinary autograd then gives each example its own gradient, to
-any order: a first walk back through the graph makes gradients g, a second one J^T u with J = dg / dx, linear
-in u. Both are recorded. Later walks repeat the second one for other u, or go back through it to u,
-which gives J v.
+any order: a first backward pass makes gradients g, a second one J^T u with J = dg / dx, linear in u. Both are
+recorded. Later passes repeat the second one for other u, or go back through it to u, which gives J v.
 
 The model runs under vmap, so that its code sees one example. Convolutions of images become batched products
 of all examples: those of torch, which has one weight for all, take several times as long with a weight each.
@@ -66,8 +65,8 @@ class CastModel:
 class RecordedJacobian:
     """J = d gradient / d x of a few examples, as two graphs of autograd.
 
-    Each walk takes four batched products per layer, and nothing that does not depend on the direction is
-    computed again.
+    Each product with J or its transpose takes four batched products per layer, and nothing that does not
+    depend on the direction is computed again.
 
     >>> model = CastModel(nn.Linear(2, 1, bias=False), lambda output, y: output)
     >>> one = RecordedJacobian(model, torch.ones(1, 2).double(), torch.zeros(1))
@@ -88,9 +87,9 @@ class RecordedJacobian:
                 losses.sum(), list(own.values()), create_graph=True, materialize_grads=True
             )
             self._directions = [torch.zeros_like(part).requires_grad_() for part in self._parts]
-            self._pulled = self._walk(self._directions, record=True)
+            self._pulled = self._pull_back(self._directions, record=True)
 
-    def _walk(self, directions: Sequence[Tensor], *, record: bool = False) -> Tensor:
+    def _pull_back(self, directions: Sequence[Tensor], *, record: bool = False) -> Tensor:
         """J^T u in the shape of x."""
         moving = [pair for pair in zip(self._parts, directions, strict=True) if pair[0].requires_grad]
         if not moving:  # no gradient depends on x
@@ -120,7 +119,7 @@ class RecordedJacobian:
         """J^T u, (n, d) to (n, p)."""
         pieces = direction.split([part[0].numel() for part in self._parts], dim=1)
         shaped = [piece.view(part.shape) for piece, part in zip(pieces, self._parts, strict=True)]
-        return self._walk(shaped).flatten(1)
+        return self._pull_back(shaped).flatten(1)
 
 
 def _flat(parts: Sequence[Tensor]) -> Tensor:

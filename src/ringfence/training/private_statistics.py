@@ -53,8 +53,8 @@ def planned_sums(
 ) -> dict[str, PlannedSum]:
     """Returns the sums that will be released, by name, in their order.
 
-    ``share`` of mu^2 is spent on the scaling of so many features, half of it on their magnitudes, and
-    COUNTS_SHARE on the counts of so many classes; where a number is 0 nothing is. Of rows that have norm 1
+    ``share`` of mu^2 is spent on the scaling of the features, half of it on their magnitudes, and
+    COUNTS_SHARE on the counts of the classes; where their number is 0 nothing is. Of rows that have norm 1
     MEAN_SHARE is spent on the mean, and what is left of ``share`` on magnitudes within a row.
 
     >>> sums = planned_sums(1.0, 0.2, features=4, classes=2)
@@ -80,7 +80,7 @@ def planned_sums(
 
 
 def features_are_alike(features: int) -> bool:
-    """Returns whether so many features are taken to be of one kind, as pixels, words and embeddings are.
+    """Returns whether this many features are taken to be of one kind, as pixels, words and embeddings are.
 
     >>> [features_are_alike(features) for features in (30, 200, 1280)]
     [False, False, True]
@@ -158,7 +158,7 @@ class PrivateSums:
 
 
 def _chunks(rows: Tensor, width: int) -> Iterator[Tensor]:
-    """Yields the rows in float64, so many at a time that ``width`` numbers for each can be held."""
+    """Yields the rows in float64, as many at a time as can be held with ``width`` numbers for each."""
     for some in rows.split(max(1, _ENTRIES // width)):
         yield some.double()
 
@@ -209,7 +209,7 @@ def private_scaling(rows: Tensor, sums: PrivateSums) -> tuple[Tensor, Tensor]:
     best, place = found.max(dim=1)
     common = int(found.mean(dim=0).argmax()) + 1  # above the magnitude of most entries
     common = max(common, int(clear.nonzero().max()) if clear.any() else 0)
-    doubt = noise * (1 + math.sqrt(2 * math.log(bins)))  # the largest of so many normal numbers, and a bit
+    doubt = noise * (1 + math.sqrt(2 * math.log(bins)))  # about the largest of as many normal numbers
     scale = torch.exp2(octaves[torch.where(best > doubt, place + 1, common).clamp(max=_BINS - 1)].double())
 
     center = torch.zeros_like(scale)

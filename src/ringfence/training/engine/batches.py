@@ -74,7 +74,7 @@ class Units:
 
     @property
     def name(self) -> str:
-        """What every claim is about, in words."""
+        """The unit that every claim protects, in words."""
         if self.units is not None:
             return "unit with all its rows"
         return "record" if self.transform is None else "example with all its augmentations"
@@ -131,7 +131,7 @@ class Units:
         return torch.where(real, starts + number, starts).flatten(), real.flatten().nonzero().squeeze(1)
 
     def augmented(self, values: Any, device: torch.device) -> Any:
-        """Returns a batch with so many rows for each example as there are augmentations, on a device.
+        """Returns a batch with as many rows for each example as there are augmentations, on a device.
 
         The batch is a tuple or a list whose first entry is what the transform takes.
         """
@@ -233,7 +233,7 @@ class Batches:
 
     @property
     def cut(self) -> float:
-        """How often a sample is cut at most."""
+        """An upper bound of the chance that a sample is cut."""
         if self.at_most is None or self.is_full:
             return 0.0
         return chance_of_cut(self.public_size, self.sampling_rate, self.at_most)
@@ -438,7 +438,7 @@ class RunPlan:
         return account.privacy_loss()
 
     def for_target(self, target: Target, numbers: int, steps: int) -> "RunPlan":
-        """Returns the plan with the smallest sigma with which so many steps meet the target."""
+        """Returns the plan with the smallest sigma with which this number of steps meets the target."""
 
         def law(plan: RunPlan) -> Mechanism:
             return target.law(

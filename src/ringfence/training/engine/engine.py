@@ -73,7 +73,7 @@ class PrivacyEngine:
     them, in turn. Batches, sampling and ``public_size`` then count units, and so does every account. The
     gradient of a unit is the sum over its rows divided by K or ``rows_per_unit``, and that is clipped; the
     loss in your loop is still the mean or the sum over rows. With ``micro_batch_size`` a Poisson sample comes
-    in parts of at most so many units, nearly always: call ``optimizer.step()`` after each, as with "full".
+    in parts of at most that many units, nearly always: call ``optimizer.step()`` after each, as with "full".
 
     Speed. The model runs under vmap, so that its code sees one example whatever the batch. Known layers take
     all examples at once and add up their clipped sums themselves, at about the cost of ordinary training.
@@ -200,7 +200,7 @@ class PrivacyEngine:
         epochs: int | None = None,
         steps: int | None = None,
     ) -> Private:
-        """``make_private`` with the sigma found with which so many steps are (epsilon, delta)-private.
+        """``make_private`` with the smallest sigma for which all steps are (epsilon, delta)-private.
 
         The engine's mechanism gives the law, its bound, and a sigma to begin with. Give either ``steps``, or
         ``epochs`` as the loader counts them: public_size / batch_size steps each, rounded up, or one with
@@ -363,8 +363,8 @@ class PrivacyEngine:
     def save(self, path: str | PathLike[str], **others: Any) -> None:
         """Writes the whole run to one file: model, optimizer, account, sampler and random state.
 
-        ``others`` are further objects with a ``state_dict``, such as a scheduler. From now on every release
-        is written to PATH.journal before it is made. Both files are as private as the data.
+        ``others`` are further objects with a ``state_dict``, such as a scheduler. From now on the
+        account is written to PATH.journal before each release. Both files are as private as the data.
         """
         self.run.save(checks.path("path", path), others)
 
@@ -404,7 +404,7 @@ def _unwrapped(model: nn.Module) -> nn.Module:
 
 def _layout_of(model: nn.Module) -> Layout:
     """Returns how the parameters of a model lie on the processes."""
-    if "torch.distributed.tensor" in sys.modules:  # imported by whoever shards a model, and slow to import
+    if "torch.distributed.tensor" in sys.modules:  # imported where a model is sharded, and slow to import
         from ringfence.training.sharding import Sharded, is_sharded
 
         if is_sharded(model):

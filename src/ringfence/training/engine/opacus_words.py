@@ -1,4 +1,4 @@
-"""What users of Opacus write, and what to write instead."""
+"""Arguments and methods of Opacus, and the ones to write instead."""
 
 import inspect
 from collections.abc import Callable

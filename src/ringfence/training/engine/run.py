@@ -128,7 +128,9 @@ class TrainingRun:
         self.theta: Tensor | None = None
         self.account: Account = plan.account()
         self.examples = ExampleAccountant(plan.mechanism) if track_examples else None
-        self.noise = run_noise(seed, self.settings)  # of samples and dropout; that of a given seed too
+        self.noise = run_noise(
+            seed, self.settings
+        )  # of samples and dropout, and of releases where a seed was given
         self.file: RunFile | None = None  # which the first process writes
         self.most: int | None = None  # how many releases, or epochs, may be charged in all
         self.findings = Findings()
@@ -759,7 +761,7 @@ def _each_loss(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
 def _cotangents(loss: Loss, outputs: Tensor, targets: Tensor, one_by_one: bool = False) -> Tensor:
     """Returns the gradient of every example's own loss by its output.
 
-    Taken ``one_by_one``, that of an example is the same to the bit whoever shares its batch.
+    Taken ``one_by_one``, that of an example is the same to the bit whatever else is in its batch.
     """
     if one_by_one:
         pairs = zip(outputs.split(1), targets.split(1), strict=True)

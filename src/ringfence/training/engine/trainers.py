@@ -1,4 +1,4 @@
-"""What the trainers of other libraries have in common: an engine, its private objects, and its file."""
+"""Common part of the trainers of other libraries: an engine, its private objects, and its file."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -95,7 +95,7 @@ class Window:
         return {*self.kernel, *self.stride} == {1} and {*self.padding} == {0}
 
     def patches(self, x: Tensor) -> Tensor:
-        """What each place sees of x (n, C, \\*size): (n, groups, C / groups * kernel, places)."""
+        """The patch of x (n, C, \\*size) at each place: (n, groups, C / groups * kernel, places)."""
         count, channels = x.shape[:2]
         places = self.positions(tuple(x.shape[2:]))
         if not self.is_point:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 _ROWS = 1024  # how many examples are summed in float32 before the sum is added in float64
-_SHORT = 1 << 24  # up to so many products, waiting for threads costs more than they save
+_SHORT = 1 << 24  # products up to which waiting for threads costs more than they save
 
 
 def outer_sum_cpu(residuals: Tensor, features: Tensor, limits: Tensor) -> Tensor:

@@ -1,1 +1,1 @@
-"""What each example contributes to a step: its gradient and its information."""
+"""Gradients of single examples, clipped and summed in one pass over a batch."""

@@ -81,7 +81,7 @@ class Attention(SteppedRule):
     def _mask(
         self, tape: Tape, between: Tensor | None, keys: Tensor | None, dtype: torch.dtype
     ) -> Tensor | None:
-        """What is added to the scores (n, heads, L, S): minus infinity where nothing may be looked at."""
+        """The mask that is added to the scores (n, heads, L, S): minus infinity where attention is barred."""
         total = None
         if between is not None:
             between = between if tape.values(between) is None else self.rows(tape, between, 0)

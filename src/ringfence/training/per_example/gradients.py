@@ -49,7 +49,7 @@ class ExampleGradients:
     ``memory_budget`` is how many bytes a pass may take. ``rows`` is the size of all passes, so that the GPU
     sees one shape: a batch is filled up with copies of its examples that count zero, and what does not fit
     takes another pass. None fills nothing up. Examples for which the model's code decides differently
-    (``if x.max() > 6``) go in separate passes. With ``per_unit`` above 1, so many inputs after one another
+    (``if x.max() > 6``) go in separate passes. With ``per_unit`` above 1, that many inputs after one another
     are the rows of one unit: the model sees each alone, and what is clipped is the sum of their gradients.
     ``moving`` parameters are elsewhere in memory in each pass, and nothing is decided again for that.
 
@@ -461,7 +461,7 @@ def _joined(outputs: list[Any]) -> Any:
 
 
 def _same_draws(inputs: Inputs) -> AbstractContextManager[None]:
-    """What is drawn in the meantime does not count: torch's generators stand where they stood before."""
+    """Restores torch's random generators at the end, so that what is drawn in between does not count."""
     device = tree_leaves(inputs)[0].device
     forked: AbstractContextManager[None] = torch.random.fork_rng([device] if device.type == "cuda" else [])
     return forked
