@@ -314,7 +314,7 @@ releases seen from one side
 
 @ src/ringfence/accounting/ledger.py: accounting/ledger
 a ledger writes down what was released after it was released
-- self.charge(what, account, numbers=0 if mechanism.whole or not secure else numbers)
+- self.charge(what, account)
 + pass
 a ledger compares every release with its whole budget
 - total = self._charged + cost
@@ -353,10 +353,6 @@ count forgotten in what holds for every theta
 - self.bounded_zcdp += count * bounded
 + self.bounded_zcdp += bounded
 
-@ src/ringfence/accounting/privacy_loss.py: accounting/privacy_loss
-delta = 0 although randomness is finite
-- if self.numbers or self.taken or (
-+ if self.taken or (
 @ src/ringfence/accounting/privacy_loss.py: releases/budget
 a Gaussian beside pure privacy is free
 - entries.append(("gaussian", loss.mu, 1))
@@ -383,15 +379,9 @@ mu squared taken for zCDP
 a zCDP that only holds for a smaller move
 - RenyiBound.of_zcdp(self._zcdp)
 + RenyiBound.of_zcdp(self._zcdp / 4)
-finite randomness not taken off delta
-- math.nextafter(delta - added, 0.0)
-+ delta
-noise that 256 bits cannot carry claimed to protect
-- if added > half:
-+ if False:
-finite randomness left out of what attacks can do
-- return SecureRelease.delta(self.numbers, 0.0) / 2 if self.numbers else 0.0
-+ return 0.0
+releases that version 0.6 drew from finitely many bits count as exact
+- if state.pop("numbers", 0) != 0:
++ if state.pop("numbers", 0) < 0:
 @ src/ringfence/accounting/privacy_loss.py: accounting/per_instance accounting/contract accounting/guarantee
 one direction only in a running account
 - """The larger of the two running sums, order by order."""
@@ -404,8 +394,8 @@ the backward sum not restored
 + for name in cls._SUMS[:1]:
 @ src/ringfence/accounting/privacy_loss.py: accounting/sampled_accountant
 what estimating spent not taken from delta
-- math.nextafter(at - self.taken, 0.0) if self.taken else at
-+ at
+- math.nextafter(delta - self.taken, 0.0) if self.taken else delta
++ delta
 a sampled epsilon said to be the Gaussian's
 - if self._everything else SAMPLED
 + if self._everything else GAUSSIAN
@@ -453,10 +443,6 @@ noise of a published number from torch's generator
 a published number beyond the end of its grid
 - _LEAST_DEVIATION = 2.0**-40
 + _LEAST_DEVIATION = 2.0**-60
-@ src/ringfence/accounting/publication.py: accounting/privacy_loss
-a published number that pays for one draw
-- loss.drawn_securely(count + 1)
-+ loss.drawn_securely(1)
 
 @ src/ringfence/accounting/decision_publication.py: accounting/decision_publication
 the neighbour's end of a published pair left out
@@ -502,10 +488,6 @@ the question for an answer not charged in a published number
 a published number of decisions that ignores how many a person takes part in
 - filled(costs.at(at).view(1, 1, -1), costs.repeats.double(), float(moved))
 + filled(costs.at(at).view(1, 1, -1), costs.repeats.double(), 1.0)
-@ src/ringfence/accounting/decision_publication.py: accounting/privacy_loss
-a published number of decisions that pays for one draw
-- loss.drawn_securely(2 * queries + 1)
-+ loss.drawn_securely(1)
 
 @ src/ringfence/accounting/selection.py: accounting/selection
 the choice among runs is not charged
@@ -813,11 +795,13 @@ the tail sampled as if it began at 4 sigma
 secure winners: float64 decides what it cannot know
 - doubted = (high >= low.gather(1, best))
 + doubted = (high > high)
-
-@ src/ringfence/mechanisms/secure.py: mechanisms/laplace
-Laplace noise from 256 bits, which delta is not charged for
-- is None and exact:
-+ is None and False:
+a winner among noises that their bits do not tell apart
+- if ends[k][1] >= least]
++ if ends[k][0] >= least]
+@ src/ringfence/mechanisms/secure.py: mechanisms/secure mechanisms/laplace
+noise from the first 64 bits where more are needed
+- value(self.bits))) is None:
++ value(self.bits))) is None and False:
 Laplace noise cut in the middle of a whole number
 - (number.double() + 0.5) * self.step
 + (number.double() - 0.5) * self.step
@@ -961,10 +945,6 @@ what Opacus released before is forgotten
 a job is charged before its seed is checked
 - noise = seed if isinstance(seed, Noise) else Noise(seed)
 + noise = Noise() if seed is None else seed
-@ src/ringfence/releases/budget.py: accounting/privacy_loss
-a table whose finite randomness is not charged
-- PrivacyLoss.of_zcdp(zcdp, zcdp, steps=steps).drawn_securely(numbers)
-+ PrivacyLoss.of_zcdp(zcdp, zcdp, steps=steps)
 @ src/ringfence/releases/budget.py: releases/every_job
 one noise for the tables of two years
 - digest = self.noise.digest(values)
@@ -1503,8 +1483,8 @@ noise of a given seed that does not depend on the sum
 + self.noise, b"")
 an error of the last step that nobody hears of
 -         self.findings.settle()
--         numbers
-+         numbers
+-         claim
++         claim
 a sum that is not finite released
 - torch.where(finite, released, 0.0)
 + released

@@ -61,7 +61,6 @@ COUNTS: dict[str, tuple[Callable[[int], object], int, int]] = {
     "smallest order of a sample": (lambda n: checked_integer_orders([n]), 2, -1),
     "fewest operators": (lambda n: batched(count=n), 1, -1),
     "fewest steps": (lambda n: rf.privacy_profile(GAUSSIAN, 0.0, 0.0, steps=n), 1, -1),
-    "fewest released": (lambda n: SecureRelease(GAUSSIAN).delta(n, 1.0), 0, -1),
 }
 
 

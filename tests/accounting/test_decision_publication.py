@@ -283,9 +283,8 @@ def test_bad_input_is_named() -> None:
         publishable_decision_epsilon(law, many, neighbours="added", delta=1e-5, at_most=0)
     with pytest.raises(ValueError, match=r"law must have Gaussian noise .* got GumbelWinner"):
         publishable_decision_epsilon(rf.GumbelWinner(40.0), [[3, 1]] * 640, neighbours="added", delta=1e-5)
-    for sigma, words in ((0.5, "the noise is too small for 256-bit"), (1e-60, "law must have more noise")):
-        with pytest.raises(ValueError, match=words):
-            publishable_decision_epsilon(rf.StochasticSign(sigma), many, neighbours="added", delta=1e-5)
+    with pytest.raises(ValueError, match="law must have more noise"):
+        publishable_decision_epsilon(rf.StochasticSign(1e-60), many, neighbours="added", delta=1e-5)
 
 
 def test_what_gains_nothing_is_refused_by_public_numbers() -> None:

@@ -14,7 +14,6 @@ from ringfence.accounting.divergence_sums import Setting
 from ringfence.accounting.examples import EvaluatedSums
 from ringfence.accounting.poisson_mixture import PoissonMixture
 from ringfence.accounting.subsampling import SampledDivergence, checked_integer_orders
-from ringfence.mechanisms.secure import SecureRelease
 from ringfence.numerics import singular_values
 from ringfence.numerics.singular_values import Gram
 from tests.accounting.matrices import ones
@@ -89,7 +88,6 @@ MARGINS: dict[str, tuple[Callable[[], float], float, float]] = {
         0.5,
         5e-13,
     ),
-    "failures of a secure release": (lambda: SecureRelease(GAUSSIAN).delta(3, 0.0) * 2.0**200, 6.0, 1e-12),
 }
 
 

@@ -22,7 +22,6 @@ from ringfence.accounting.conversion import (
     sampled_gaussian_curve,
     smallest_mu,
 )
-from ringfence.mechanisms.secure import SecureRelease
 from tests.tensors import float64
 
 RATES = float64([0.0, 1e-300, 1e-12, 1e-6, 1e-3, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.999, 1 - 1e-12, 1.0])
@@ -147,19 +146,6 @@ def test_samples_cost_no_more_than_everything() -> None:
     below = smallest_mu(mixed.releases, math.nextafter(last, 0.0))
     assert smallest_mu(mixed.releases, last) < below == smallest_mu(mixed.releases, 1e-14)
     assert below == pytest.approx(largest, rel=1e-13)
-
-
-def test_finite_randomness_moves_both_rates(monkeypatch: pytest.MonkeyPatch) -> None:
-    off, at, drawn = 0.01, float64([0.0, 0.2, 0.995]), whole(1.0, numbers=7)
-    monkeypatch.setattr(SecureRelease, "delta", lambda numbers, epsilon: 2 * off * (numbers == 7))
-    highest, lowest = drawn.attack_rates(at)
-    assert highest.tolist() == pytest.approx(
-        [norm.cdf(norm.ppf(0.01) + 1) + off, norm.cdf(norm.ppf(0.21) + 1) + off, 1]
-    )
-    assert lowest.tolist() == pytest.approx(
-        [norm.sf(norm.ppf(0.01) + 1) - off, norm.sf(norm.ppf(0.21) + 1) - off, 0]
-    )
-    assert drawn.advantage == pytest.approx(whole(1.0).advantage + 2 * off)
 
 
 def test_the_best_attack_on_a_pair_is_randomised_response_with_a_share_of_delta() -> None:

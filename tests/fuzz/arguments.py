@@ -215,7 +215,6 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
     "Mechanism.from_state_dict": (rf.Mechanism.from_state_dict, {"state": LAW.state_dict()}),
     "SecureRelease": (SecureRelease, {"law": LAW}),
     "SecureRelease.draw": (SecureRelease(LAW).draw, {"theta": THETA}),
-    "SecureRelease.delta": (SecureRelease(LAW).delta, {"coordinates": 3, "epsilon": 1.0}),
     "Decision.release": (_WINNER.release, {"counts": COUNTS}),
     "Decision.sample": (_WINNER.sample, {"counts": COUNTS, "generator": GENERATOR}),
     "Decision.log_prob": (_WINNER.log_prob, {"winner": 1, "counts": COUNTS}),

@@ -6,7 +6,7 @@ where it checks single draws. Masses come from multi-precision or scipy, not fro
 
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, pairwise, product, repeat
+from itertools import pairwise, product
 from statistics import NormalDist
 
 import numpy as np
@@ -133,18 +133,24 @@ def test_a_draw_is_the_exact_quantile_of_its_bits(
 
 
 def _only(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stream that gives these 256 bits, first 64 and then the rest if asked."""
-    words = torch.frombuffer(bytearray(bits.to_bytes(32, "big")), dtype=torch.int64)
-    words = torch.frombuffer(bytearray(words.numpy().byteswap().tobytes()), dtype=torch.int64)
+    """A stream that gives these 256 bits, a word at a time, and a half of the last bit after them."""
+    words = [bits >> 192 - 64 * place & 2**64 - 1 for place in range(4)]
 
     class Chosen:
-        def at(self, *place: object) -> "Chosen":
-            return self
-
-        def words(self, count: int) -> Tensor:
-            return {1: words[:1], 3: words[1:]}[count].unsqueeze(0)
+        def at(self, *place: object) -> Words:
+            return Words(*(word - 2**64 * (word >= 2**63) for word in words), -(2**63))
 
     monkeypatch.setattr(secure, "Noise", Chosen)
+
+
+class Words(CipherDraws):
+    """Chosen words instead of random ones; an error when more are asked for."""
+
+    def __init__(self, *words: int) -> None:
+        self.left = iter(words)
+
+    def words(self, count: int) -> Tensor:
+        return torch.tensor([[next(self.left) for _ in range(count)]])
 
 
 @pytest.mark.parametrize("name", ["sign", "quantized"])
@@ -273,15 +279,6 @@ def test_a_release_costs_no_more_than_its_law(name: str, theta: float) -> None:
                 assert exact > 0.97 * bound  # and the grid gives nothing away for free
         stick = float(mp.fsum(max(mpf(0), p[x] - mp.exp(0.02) * q[x]) for x in shared))
         assert stick <= float(law.hockey_stick(theta, shift, 0.02)) * (1 + 1e-9) + 1e-300
-
-
-def test_what_is_added_to_delta() -> None:
-    release = SecureRelease(LAWS["truncated"])
-    assert release.delta(1, 0.0) >= 2 * 2.0**-200
-    assert release.delta(10**6, 3.0) == pytest.approx(1e6 * 2.0**-200 * (1 + np.exp(3.0)), rel=1e-9)
-    assert release.delta(10**6, 1e6) == 1.0
-    # at most 2^52 + 1 cuts, 256 bits of the uniform number, distribution functions to 2^-400
-    assert secure._FAILURE > (2**52 + 1) * 2.0**-254
 
 
 @pytest.mark.usefixtures("stream")
@@ -478,7 +475,7 @@ def test_refusals() -> None:
         (lambda: gaussian.release(0.0, generator=generator), TypeError, "no seed"),
         (lambda: gaussian.release(0.0, secure=False), TypeError, "needs a generator"),
         (lambda: gaussian.release(0.0, secure=False, step=0.1, generator=generator), TypeError, "no step"),
-        (lambda: SecureRelease(truncated).delta(-1, 1.0), ValueError, "coordinates must be"),
+        (lambda: SecureRelease(truncated).delta, AttributeError, "delta is gone: releases are exact"),
     ]:
         _refused(call, error, words)
 
@@ -616,16 +613,6 @@ def test_a_parameter_of_one_number_holds_for_every_coordinate() -> None:
 # ------------------------------------------------------------------ the largest of several
 
 
-class Words(CipherDraws):
-    """Chosen words instead of random ones; zeros when they are used up."""
-
-    def __init__(self, *words: int) -> None:
-        self.left = chain(words, repeat(0))
-
-    def words(self, count: int) -> Tensor:
-        return torch.tensor([[next(self.left) for _ in range(count)]])
-
-
 def row(*values: float) -> Tensor:
     return torch.tensor([values], dtype=torch.float64)
 
@@ -645,29 +632,33 @@ def test_quantiles_in_float64_are_far_better_than_the_doubt() -> None:
     numbers = [*range(1, 12), *(2**53 - k for k in range(1, 12)), *(2**k for k in range(1, 53))]
     numbers += torch.randint(1, 2**53, (40,), generator=torch.Generator().manual_seed(1)).tolist()
     uniform = torch.tensor(numbers, dtype=torch.float64) * 2.0**-53
-    for quick, quantile in (
-        (torch.special.ndtri(uniform), exact_normal.quantile),
-        (-torch.log(-torch.log(uniform)), exact_normal.gumbel_quantile),
-    ):
+    for gumbel, quick in ((False, torch.special.ndtri(uniform)), (True, -torch.log(-torch.log(uniform)))):
         for number, value in zip(numbers, quick.tolist(), strict=True):
-            exact = quantile((number << 203) - 1, 256, 0.0, 1.0)  # 2^-256 below number / 2^53
-            assert abs(value - float(exact)) < 1e-6 * secure._QUANTILE_DOUBT * (1 + abs(value))
+            for end in exact_normal.noisy_ends(number << 203, 256, 0.0, 1.0, gumbel=gumbel):
+                assert abs(value - float(end)) < 1e-6 * secure._QUANTILE_DOUBT * (1 + abs(value))
 
 
 def test_float64_decides_almost_always(monkeypatch: pytest.MonkeyPatch) -> None:
     """More bits are asked for only where the noisy values are closer than a billionth of them."""
-    monkeypatch.setattr(secure, "_more_bits", None)
+    monkeypatch.setattr(secure, "_Uniform", None)
     for scale in (1e-3, 1.0, 1e3):
         values = scale * torch.randn(2000, 3, generator=torch.Generator().manual_seed(2)).double()
         largest(values, 1.0, Noise(4).at("test"))
 
 
-def test_noises_that_53_bits_do_not_tell_apart() -> None:
-    """The first words agree; the last bit of the last word decides."""
-    ahead = Words(5 << 40, 5 << 40, 0, 0, 7, 0, 0, 8)
-    assert largest(row(1.0, 1.0), 1.0, ahead).tolist() == [1]
-    tied = Words(5 << 40, 5 << 40)
-    assert largest(row(1.0, 1.0), 1.0, tied).tolist() == [0]  # by a public rule: the first
+@pytest.mark.parametrize("gumbel", [False, True])
+@pytest.mark.parametrize("agreed", [1, 4, 20])
+def test_bits_are_drawn_until_one_noise_is_the_largest(gumbel: bool, agreed: int) -> None:
+    """As many words of two candidates agree, and the next one decides."""
+    same = [word for _ in range(agreed) for word in (5 << 40, 5 << 40)]
+    for last, winner in (((7, 1 << 20), 1), ((1 << 20, 7), 0)):
+        assert largest(row(1.0, 1.0), 1.0, Words(*same, *last), gumbel=gumbel).tolist() == [winner]
+
+
+def test_a_candidate_that_is_out_draws_no_more_bits() -> None:
+    """Of three in doubt the first is behind by the second words; the others go on to a third."""
+    words = Words(*[5 << 40] * 3, 1 << 62, *[3 << 61] * 2, 1 << 40, 1 << 50)
+    assert largest(row(1.0, 1.0, 1.0), 1.0, words).tolist() == [2]
 
 
 @pytest.mark.parametrize(("offset", "sigma"), [(0.0, 1.0), (0.0, 1e6), (0.0, 1e-6), (2.0**52, 1.0)])
@@ -691,14 +682,13 @@ def test_a_difference_of_counts_below_float64s_noise_is_seen() -> None:
 
 
 def test_the_largest_at_the_ends_of_the_uniform_numbers() -> None:
-    """All bits 0 is the least noise, all bits 1 the largest: -18.5 and 18.5 sigma, not infinite."""
-    every = -1  # the 64 bits of a word are all 1
-    most = Words(0, every, 0, 0, 0, every, every, every)
-    assert largest(row(36.0, 0.0), 1.0, most).tolist() == [1]
-    assert largest(row(38.0, 0.0), 1.0, Words(0, every, 0, 0, 0, every, every, every)).tolist() == [0]
+    """2^-257 and 1 - 2^-257 are noises of -18.6 and 18.6 sigma: until the last word they may be infinite."""
+    every, half = -1, -(2**63)  # the 64 bits of a word are all 1, or a half
+    far = [*[0, every] * 4, half, half]
+    assert largest(row(36.0, 0.0), 1.0, Words(*far)).tolist() == [1]
+    assert largest(row(38.0, 0.0), 1.0, Words(*far)).tolist() == [0]
     for ahead, winner in ((183.0, 1), (184.0, 0)):  # -log(257 log 2) = -5.18 and 257 log 2 = 178.14
-        most = Words(0, every, 0, 0, 0, every, every, every)
-        assert largest(row(ahead, 0.0), 1.0, most, gumbel=True).tolist() == [winner]
+        assert largest(row(ahead, 0.0), 1.0, Words(*far), gumbel=True).tolist() == [winner]
 
 
 def test_all_that_the_first_bits_leave_open_is_seen() -> None:
@@ -709,21 +699,35 @@ def test_all_that_the_first_bits_leave_open_is_seen() -> None:
     assert largest(row(0.0, 8.14), 1.0, Words(-every - 1, half)).tolist() == [1]
 
 
-def test_quantiles_invert_the_distribution_function() -> None:
-    for number in (0, 1, 2**200, 2**255 - 1, 2**255, 2**256 - 2**190, 2**256 - 1):
-        with mp.workdps(160):
-            share = (mpf(number) + mpf(1) / 2) / mpf(2) ** 256
-            value = (mpf(exact_normal.quantile(number, 256, 3.0, 2.0)) - 3) / 2
-            tail, wanted = (oracle.below(-value), 1 - share) if value > 0 else (oracle.below(value), share)
-            assert abs(tail / wanted - 1) < mpf(2) ** -390
-            value = (mpf(exact_normal.gumbel_quantile(number, 256, 3.0, 2.0)) - 3) / 2
-            assert abs(mp.log(mp.exp(-mp.exp(-value))) / mp.log(share) - 1) < mpf(2) ** -390
+@pytest.mark.parametrize("bits", [64, 256, 1600])
+def test_ends_of_noise_hold_every_number_that_begins_with_the_bits(bits: int) -> None:
+    """And are tight: 2^-30 of the last bit beyond, or less."""
+    every = 2**bits
+    for number in (0, 1, every // 2**50, every // 2 - 1, every // 2, every - every // 2**60, every - 1):
+        for gumbel in (False, True):
+            with mp.workprec(bits + 400):
+                ends = exact_normal.noisy_ends(number, bits, 3.0, 2.0, gumbel=gumbel)
+                low, high = ((mpf(end) - 3) / 2 for end in ends)
+                for end, share, side in ((low, number, 1), (high, number + 1, -1)):
+                    if share in (0, every):
+                        assert end == -side * mp.inf
+                        continue
+                    exact = [mpf(share) / every, 1 - mpf(share) / every]
+                    if gumbel:
+                        beyond = side * (-mp.log(-mp.log(exact[0])) - end)
+                        assert 0 < beyond * every < mpf(2) ** -31
+                        continue
+                    tail, wanted = (
+                        (oracle.below(-end), exact[1]) if end > 0 else (oracle.below(end), exact[0])
+                    )
+                    beyond = side * (tail - wanted if end > 0 else wanted - tail) * every
+                    assert 0 < beyond < mpf(2) ** -31
 
 
 def test_no_more_is_doubted_than_float64_may_be_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two noises of 0 and values that differ by 2.5 billionths: each interval ends a billionth from its
     middle."""
-    monkeypatch.setattr(secure, "_more_bits", None)
+    monkeypatch.setattr(secure, "_Uniform", None)
     half = -(2**63)
     assert largest(row(0.0, 2.5e-9), 1.0, Words(half, half)).tolist() == [1]
     with pytest.raises(TypeError):

@@ -47,7 +47,6 @@ def test_publishing_is_in_the_sums_of_both_directions() -> None:
     for name in ("forward", "backward"):
         before, after = (float64(getattr(account.cost, name)) for account in (plain, more))
         assert torch.allclose(after - before, added, rtol=1e-9, atol=0)
-    assert more.cost.numbers == plain.cost.numbers + 1
     assert more.per_instance.epsilon > plain.per_instance.epsilon  # the tight proof knows no published number
 
 

@@ -170,12 +170,11 @@ class Guarantee:
         """Gaussian differential privacy: neighbours are as hard to tell apart as N(0, 1) and N(mu, 1).
 
         For releases of Poisson samples no mu below that of releases of everything holds exactly. There it
-        holds up to delta: no attack's true positive rate is more than delta above what mu-GDP allows. In a
-        secure run the finite randomness, of the order of 2^-200 per number, comes on top.
+        holds up to delta: no attack's true positive rate is more than delta above what mu-GDP allows.
         """
         if self.loss.pairs:
             return math.inf
-        return smallest_mu(self.loss.releases, self.delta - self.loss.off_by)
+        return smallest_mu(self.loss.releases, self.delta)
 
     @property
     def advantage(self) -> float:

@@ -33,7 +33,7 @@ from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.numerics.rounding import rounded_up
 
 _VERSION = 2  # 1 was a journal
-_FAINT, _NUMBERS = 1e6, 10**6  # the noise of a release that is next to nothing; more numbers than one has
+_FAINT = 1e6  # the noise of a release that is next to nothing
 _NEW = {"epsilon": None, "delta": 1e-6, "neighbours": "added", "planned": False}
 
 
@@ -152,7 +152,7 @@ class Ledger:
         numbers = checks.tensor("theta", theta).numel()
         what = _words(what) or f"release of {numbers} number{'s' if numbers != 1 else ''}"
         what += "" if secure else " (in floating point, whose last bits may tell more)"
-        self.charge(what, account, numbers=0 if mechanism.whole or not secure else numbers)
+        self.charge(what, account)
         return draw()
 
     def fit(self, estimator: Any, *data: Any, what: str | None = None, **more: Any) -> Any:
@@ -190,16 +190,13 @@ class Ledger:
         run.stop_at(until)
         return number
 
-    def charge(
-        self, what: str, cost: "PrivacyLoss | HasPrivacyLoss | tuple[float, float]", *, numbers: int = 0
-    ) -> int:
+    def charge(self, what: str, cost: "PrivacyLoss | HasPrivacyLoss | tuple[float, float]") -> int:
         """Writes down what is about to be released and what it costs; returns the number of the entry.
 
-        ``cost`` is an account, a ``PrivacyLoss``, or (epsilon, delta). ``numbers`` counts those of secure
-        releases.
+        ``cost`` is an account, a ``PrivacyLoss``, or (epsilon, delta).
         """
         checks.instance("what", what, str)
-        charged = PrivacyLoss.of(cost).drawn_securely(checks.count("numbers", numbers, at_least=0))
+        charged = PrivacyLoss.of(cost)
         with self._transaction(what) as append:
             append(self._charge(what, charged))
             return len(self._entries)
@@ -249,9 +246,9 @@ class Ledger:
             return math.inf
 
         def loss(sigma: float) -> PrivacyLoss:
-            account = PerInstanceAccountant(noise := law(sigma), 1.0)
+            account = PerInstanceAccountant(law(sigma), 1.0)
             account.step_worst_case(0.0)
-            found = account.privacy_loss().drawn_securely(0 if noise.whole else _NUMBERS)
+            found = account.privacy_loss()
             return replace(found, change=REPLACED) if self.neighbours == "replaced" else found
 
         def spent(sigma: float) -> float:

@@ -57,7 +57,6 @@ from ringfence.accounting.induction import (
 )
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real
-from ringfence.mechanisms.secure import SecureRelease
 from ringfence.numerics.rounding import ROUNDING
 
 Sums = tuple[float, ...]  # one Rényi divergence per order
@@ -65,13 +64,8 @@ Sums = tuple[float, ...]  # one Rényi divergence per order
 _RENAMED = {"cost": "privacy_loss", "step_of_any": "step_worst_case"}  # methods of accountants, since 0.7
 _SUMS = ("ceiling", "forward", "backward", "gaussian")
 _KNOWN_DELTAS = tuple(10.0**-power for power in range(1, 13))  # where attacks on pairs are bounded
-_LARGEST_EPSILON = 1e6  # of finite randomness
 _DOMINATING = ("range", "sign", "pure", "gaussian")
 _CLEARLY = 1 - 1e-9  # a zCDP that is smaller by rounding alone is no smaller
-
-
-class TooLittleNoiseError(ValueError):
-    """The noise is too small for randomness of 256 bits, which would tell neighbours apart by itself."""
 
 
 class HasPrivacyLoss(Protocol):
@@ -88,9 +82,9 @@ class PrivacyLoss:
     What holds for every dataset: ``releases`` are Gaussian releases (shift / sigma, sampling rate, how many)
     that leak at least as much in every test; ``zcdp`` and ``ceiling``, at each of ``orders``, bound the Rényi
     divergences in both directions. Left out, ``zcdp`` is that of the Gaussian releases. It is infinite where
-    Poisson samples are released. ``pairs`` are (epsilon, delta) of releases of which nothing else is known,
-    and ``numbers`` counts the numbers that were drawn from randomness of finitely many bits. ``dominating``
-    are pairs of laws that dominate the releases, where all of them have one: (name, parameter, how many).
+    Poisson samples are released. ``pairs`` are (epsilon, delta) of releases of which nothing else is known.
+    ``dominating`` are pairs of laws that dominate the releases, where all of them have one: (name, parameter,
+    how many).
     "range": losses lie in an interval of that length (``GumbelWinner``); "sign": the sign of a Gaussian
     release with that mu (``StochasticSign``); "pure": no loss is beyond that epsilon (``Laplace``);
     "gaussian": of the Gaussian with that mu, beside others.
@@ -120,7 +114,6 @@ class PrivacyLoss:
     steps: int = 0
     change: str | None = None
     spent: float = 0.0
-    numbers: int = 0
     pairs: tuple[tuple[float, float], ...] = ()
     dominating: tuple[tuple[str, float, int], ...] = ()
 
@@ -229,7 +222,6 @@ class PrivacyLoss:
             steps=self.steps + other.steps,
             change=self.change or other.change,
             spent=self.spent + other.spent,
-            numbers=self.numbers + other.numbers,
             pairs=self.pairs + other.pairs,
             dominating=merged(entries),
         )
@@ -237,10 +229,6 @@ class PrivacyLoss:
     def __radd__(self, other: object) -> "PrivacyLoss":
         """The loss itself where ``sum`` begins with 0."""
         return self if other == 0 else NotImplemented
-
-    def drawn_securely(self, numbers: int) -> "PrivacyLoss":
-        """The same releases, of which ``numbers`` more numbers are drawn from finite randomness."""
-        return replace(self, numbers=self.numbers + numbers)
 
     @property
     def mu(self) -> float:
@@ -280,9 +268,8 @@ class PrivacyLoss:
 
         Guarantee: Gaussian releases and Rényi divergences are composed, and the smaller epsilon counts: no
         law here leaks more in any test than the Gaussian, exactly, and the truncated law has a smaller Rényi
-        curve. So do dominating pairs, by the distributions of their losses; where these are bounded and drawn
-        exactly, delta = 0 is possible. The epsilons of pairs are added, and their deltas are taken from
-        delta, as is the error of finite randomness.
+        curve. So do dominating pairs, by the distributions of their losses; where these are bounded, delta =
+        0 is possible. The epsilons of pairs are added, and their deltas are taken from delta.
 
         >>> law = PrivacyLoss(releases=((0.32, 1.0, 1),), zcdp=0.004)  # a truncated law, narrow
         >>> round(law.epsilon(1e-5), 3), round(PrivacyLoss(law.releases).epsilon(1e-5), 3)
@@ -290,7 +277,7 @@ class PrivacyLoss:
         """
         if checks.number("delta", delta) == 0 and (pure := self.pure_epsilon) < math.inf:
             return pure
-        return self._every_dataset(self.delta_left(delta)).epsilon
+        return self._every_dataset(self._checked(delta)).epsilon
 
     def delta(self, epsilon: float) -> float:
         """The delta of (epsilon, delta)-differential privacy, for every dataset.
@@ -310,25 +297,19 @@ class PrivacyLoss:
             found.append(delta_from_rdp(*self._tensors("orders", "ceiling"))(left))
         if self._costly:
             found.append(dominated_delta(self._costly, left))
-        randomness = (
-            SecureRelease.delta(self.numbers, min(epsilon, _LARGEST_EPSILON)) if self.numbers else 0.0
-        )
-        return min(1.0, min(found) + share + randomness)
+        return min(1.0, min(found) + share)
 
     def attack_rates(self, false_positive: Tensor) -> Rates:
         """(largest true positive rates, smallest false negative rates) of a vector of false positive rates.
-
-        Laws that are within total variation t of others have attacks whose rates differ by at most t.
 
         >>> at = torch.tensor([0.5], dtype=torch.float64)
         >>> [round(float(rate), 6) for rate in PrivacyLoss(releases=((1.0, 1.0, 1),)).attack_rates(at)]
         [0.841345, 0.158655]
         """
-        at = (false_positive + self.off_by).clamp(max=1.0)
-        found = [bound.rates(at) for bound in self._attack_bounds()]
-        ones = torch.ones_like(at)
-        highest = torch.stack([ones, *(rates[0] for rates in found)]).amin(dim=0) + self.off_by
-        lowest = torch.stack([0 * ones, *(rates[1] for rates in found)]).amax(dim=0) - self.off_by
+        found = [bound.rates(false_positive) for bound in self._attack_bounds()]
+        ones = torch.ones_like(false_positive)
+        highest = torch.stack([ones, *(rates[0] for rates in found)]).amin(dim=0)
+        lowest = torch.stack([0 * ones, *(rates[1] for rates in found)]).amax(dim=0)
         if bool((highest.isnan() | lowest.isnan()).any()):
             raise FloatingPointError("rates of attacks cannot be represented at these arguments")
         return torch.maximum(highest, false_positive).clamp(max=1.0), lowest.clamp(min=0.0)
@@ -349,16 +330,7 @@ class PrivacyLoss:
         >>> round(PrivacyLoss(releases=((1.0, 1.0, 1),)).advantage, 6)  # 2 Phi(1/2) - 1
         0.382925
         """
-        found = min((bound.advantage for bound in self._attack_bounds()), default=1.0)
-        return min(1.0, found + 2 * self.off_by)
-
-    @property
-    def off_by(self) -> float:
-        """How far, in total variation, the law of all releases may be from the exact one: finite randomness.
-
-        delta at epsilon 0 is twice the total variation, once for each of two neighbours.
-        """
-        return SecureRelease.delta(self.numbers, 0.0) / 2 if self.numbers else 0.0
+        return min(1.0, min((bound.advantage for bound in self._attack_bounds()), default=1.0))
 
     def guarantee(self, delta: float) -> Guarantee:
         """The promise at this delta, and the numbers of the data at hand.
@@ -377,9 +349,8 @@ class PrivacyLoss:
         if checks.number("delta", delta) == 0 and self.pure_epsilon < math.inf:
             return self._pure_guarantee()
         delta = checks.probability("delta", delta)
-        at = self.delta_left(delta)
-        every = self._every_dataset(at)
-        left = math.nextafter(at - self.taken, 0.0) if self.taken else at
+        every = self._every_dataset(self._checked(delta))
+        left = math.nextafter(delta - self.taken, 0.0) if self.taken else delta
         added = self._pair[0]
         loss = added + math.log(2) * sum(share > 0 for _, share in self.pairs)
         worst = ex_post = gaussian = gaussian_ex_post = 0.0
@@ -412,7 +383,7 @@ class PrivacyLoss:
         >>> PrivacyLoss.of_pair(0.5, 0.0).pure_epsilon, PrivacyLoss.of_pair(0.5, 1e-9).pure_epsilon
         (0.5, inf)
         """
-        if self.numbers or self.taken or (not self._costly and (self.releases or self._zcdp)):
+        if self.taken or (not self._costly and (self.releases or self._zcdp)):
             return math.inf
         return self._pair[0] + dominated_epsilon(self._costly, 0.0)
 
@@ -441,7 +412,7 @@ class PrivacyLoss:
         """
         if not self.is_gaussian:
             raise ValueError("releases of samples, and pairs, are not bounded by a Gaussian alone")
-        return PrivacyLoss(self.releases, steps=self.steps, change=self.change, numbers=self.numbers)
+        return PrivacyLoss(self.releases, steps=self.steps, change=self.change)
 
     def of_replaced(self) -> "PrivacyLoss":
         """The cost of the same releases where one record is replaced: it is removed, and another is added.
@@ -490,28 +461,34 @@ class PrivacyLoss:
 
     @classmethod
     def from_state(cls, state: Any) -> "PrivacyLoss":
-        """The loss that a ``state`` describes, also one of version 0.6."""
+        """The loss that a ``state`` describes, also one of version 0.6 where no release was a secure one."""
         names = {field.name for field in fields(cls)}
         if "orders" not in checks.mapping("cost", state):
             state = {**state, "orders": DEFAULT_ORDERS if state.get("forward") else ()}
         state = {"dominating": (), **state}
+        if state.pop("numbers", 0) != 0:
+            raise ValueError(
+                "cost must have no numbers: version 0.6 drew them from 256 bits each in secure releases, and "
+                "what that takes of delta depends on epsilon. Charge the pair (epsilon, delta) that version "
+                "0.6 claims for them"
+            )
         checks.keys("cost", state, names)
         return cls(**{name: _tupled(value) for name, value in state.items()})
 
     def _tensors(self, *names: str) -> list[Tensor]:
         return [torch.tensor(getattr(self, name), dtype=torch.float64) for name in names]
 
-    def delta_left(self, delta: float) -> float:
-        """The part of delta that finite randomness leaves."""
+    def _checked(self, delta: float) -> float:
+        """``delta``, which must be above what pairs and estimates take."""
         delta = checks.probability("delta", delta)
         if not delta > self.taken:
             raise ValueError(
                 f"delta must be above {self.taken!r}, which pairs and estimates take, got {delta!r}"
             )
-        return delta_left(self.numbers, delta, lambda at: self._every_dataset(at).epsilon, self.taken)
+        return delta
 
     def _every_dataset(self, delta: float) -> "_EveryDataset":
-        """The epsilon for every dataset at a delta of which finite randomness took its part."""
+        """The epsilon for every dataset at this delta."""
         added, share = self._pair
         left = math.nextafter(delta - share, 0.0) if share else delta
         exact = sampled_gaussian_epsilon(self.releases, left)
@@ -624,37 +601,6 @@ class Accountant:
             setattr(account, name, checks.number(name, state[name], checks.not_negative))
         account.steps = checks.count("steps", state["steps"], at_least=0)
         return account
-
-
-def delta_left(numbers: int, delta: float, epsilon: Callable[[float], float], taken: float = 0.0) -> float:
-    """The part of delta that the finite randomness of ``numbers`` secure releases leaves to an account.
-
-    ``epsilon(at)`` holds for every dataset at the delta ``at``, and ``taken`` is the part of delta that the
-    account takes for itself: whether there is an answer does not depend on the data.
-
-    Guarantee: the answer holds for every epsilon that is not above ``epsilon(delta / 2)``, and for ex-post
-    losses, which are those of the exact law: a draw differs from it with probability 2^-200 per number.
-
-    >>> delta_left(0, 1e-5, lambda at: 1.0), delta_left(1000, 1e-5, lambda at: 1.0) < 1e-5
-    (1e-05, True)
-    """
-    half = (checks.probability("delta", delta) - taken) / 2
-    if not numbers:
-        return delta
-    least = SecureRelease.delta(numbers, 0.0)
-    if least > half:
-        raise ValueError(
-            f"delta must be larger, got {delta!r}: finite randomness of {numbers} numbers takes {least:.3g}"
-        )
-    largest = epsilon(delta - half)
-    added = SecureRelease.delta(numbers, min(largest, _LARGEST_EPSILON))
-    if added > half:
-        raise TooLittleNoiseError(
-            f"the noise is too small for 256-bit randomness: epsilon would be {largest:.4g}, and there the "
-            f"finite randomness of {numbers} numbers takes {added:.3g} of delta {delta!r}. Give a larger "
-            "sigma or a smaller epsilon, or a larger delta"
-        )
-    return math.nextafter(delta - added, 0.0)
 
 
 def _together(*losses: PrivacyLoss) -> Dominating | None:

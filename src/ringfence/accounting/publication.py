@@ -143,7 +143,7 @@ def publishable_epsilon(
     loss = PrivacyLoss.of_zcdp(
         gaussian, bounded, orders=[alpha], forward=sums, backward=sums, steps=len(steps)
     )
-    return published(loss.drawn_securely(count + 1), delta, failure_probability, publishing_zcdp)
+    return published(loss, delta, failure_probability, publishing_zcdp)
 
 
 def published(
@@ -180,10 +180,7 @@ def upper_bound(noise: SecureRelease, value: float, failure_probability: float) 
     >>> 0.0 < upper_bound(noise_for(0.001, 0.02), 0.5, 1e-9) < 1.0
     True
     """
-    chance = failure_probability - noise.delta(1, 0.0)
-    if chance <= 0:
-        raise ValueError(f"failure_probability must be above 2^-199, got {failure_probability!r}")
-    quantile = -float(torch.special.ndtri(torch.tensor(chance, dtype=torch.float64)))
+    quantile = -float(torch.special.ndtri(torch.tensor(failure_probability, dtype=torch.float64)))
     margin = float(noise.law.sigma) * (quantile + _HALF_STEP)
     return float(noise.draw(value)) + margin
 

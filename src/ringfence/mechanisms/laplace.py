@@ -244,8 +244,6 @@ def _of_rest(odds: Tensor, rho: Tensor) -> Tensor:
 class DiscreteLaplace:
     """The law of k before it is clamped, with the methods of ``ringfence.mechanisms.secure.Normal``."""
 
-    exact = True
-
     def __init__(self, theta: Tensor, scale: Tensor) -> None:
         self.theta, self.scale = theta, scale
         self.here = _Place(theta, scale)

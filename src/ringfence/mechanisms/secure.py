@@ -7,13 +7,13 @@ The release is the point k with
     F(cut before k) <= U < F(cut of k).
 
 Of several noisy values, value_k + scale F^-1(U_k), only the number of the largest is released. In both cases
-53 bits of U decide in float64; where that leaves a doubt, 256 bits of U and 512 bits of F decide. For Laplace
-noise they are as many as it takes: its release has the law exactly, as pure differential privacy needs.
+53 bits of U decide in float64; where that leaves a doubt, further bits of U are drawn, and F is computed to
+as many, until there is none. What is released therefore has the law exactly.
 """
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -35,15 +35,12 @@ if TYPE_CHECKING:
     from ringfence.mechanisms.base import Mechanism
 
 _STEP = 2.0**-53  # spacing of the numbers that the first bits of U make
-_MORE_WORDS = 3  # of 64 bits of U, where the first 64 leave a doubt
 _FARTHEST = 2**51  # the largest number of a point: up to there a number and a half is exact in float64
 
 # A point of a grid.
 _DOUBT = 2.0**-36  # 32 times what F in float64 may be off (docs/security.md)
 _DEFAULT = 2.0**-10  # of sigma, or of the width if that is less
 _FINEST = 2.0**-20  # the same; with finer steps many draws would leave a doubt
-# A draw differs from the ideal one only if U is within 2^-255 of one of at most 2^52 + 1 cuts.
-_FAILURE = 2.0**-200
 
 # The largest of several values.
 _QUANTILE_DOUBT = (
@@ -59,18 +56,19 @@ _NARROWEST = 1e-280  # sigma: distances inside a narrower interval may underflow
 
 
 class SecureRelease:
-    """Releases a law on a public grid, and says what that adds to its account.
+    """Releases a law on a public grid, which adds nothing to its account.
 
     ``step`` is the spacing of the grid, a number or a tensor like sigma. Left out it is the
     largest power of two up to sigma / 1024 and width / 1024. The grid is the multiples of the
     step inside the interval of the law, and its ends; on the side of an infinite end it stops
     after 2^51 steps. A law of atoms (``law.public_points``) has its own points and takes no step.
 
-    Guarantee: up to 2^-200 of total variation per coordinate, the release is a fixed function of a
-    draw of the law at the same theta. Every divergence, hockey stick and information of the law
-    therefore bounds the release's, at the same sensitivity; ``delta`` is what to add to an
-    account's delta. The points that can occur are the same for every theta. docs/security.md has
-    the proof, and says what is not covered: time, for one.
+    Guarantee: the release is a fixed function of a draw of the law at the same theta. A point is
+    taken only where bounds of F(cut) say on which side of it all numbers lie that begin with the
+    bits of U so far. Until then more bits are drawn, which ends with probability 1, because U equals
+    F(cut) with probability 0. Every divergence, hockey stick and information of the law therefore
+    bounds the release's, at the same sensitivity. The points that can occur are the same for every
+    theta. docs/security.md has the proof, and says what is not covered: time, for one.
 
     >>> from ringfence.mechanisms.truncated import TruncatedGaussian
     >>> secure = SecureRelease(TruncatedGaussian(1.0, bound=2.0))
@@ -127,19 +125,14 @@ class SecureRelease:
         most = torch.finfo(theta.dtype).max
         return points.clamp(-most, most).to(theta)
 
-    @staticmethod
-    def delta(coordinates: int, epsilon: float) -> float:
-        """The delta that releasing this many numbers adds to an account at this epsilon, for any law.
+    if not TYPE_CHECKING:
 
-        If two laws are (epsilon, delta)-close, laws within total variation t of them are
-        (epsilon, delta + (1 + e^epsilon) t)-close. A decision counts as one number, a confident one as two.
-
-        >>> SecureRelease.delta(10**9, epsilon=20.0) < 1e-40
-        True
-        """
-        checks.count("coordinates", coordinates, at_least=0)
-        size = checks.number("epsilon", epsilon, checks.not_negative)
-        return min(1.0, coordinates * _FAILURE * (1 + math.exp(min(size, 700.0))) * (1 + 1e-12))
+        def __getattr__(self, name: str) -> Any:
+            if name == "delta":
+                raise AttributeError(
+                    "SecureRelease.delta is gone: releases are exact and add nothing to delta"
+                )
+            raise checks.missing_attribute("SecureRelease", name, {})
 
     def __repr__(self) -> str:
         if self.step is None:
@@ -209,18 +202,25 @@ def numbers(distribution: "Distribution", points: "PublicPoints", bits: CipherDr
 
 
 class _Uniform:
-    """All bits of U that were drawn so far, at least 256, as an integer."""
+    """The bits of U that were drawn so far, as an integer: a word at first, and more where there is doubt."""
 
     def __init__(self, word: Tensor, draws: CipherDraws) -> None:
-        self.draws, self.bits = draws, 64 * (1 + _MORE_WORDS)
-        self.numerator = _more_bits(word, draws)
+        self.draws, self.bits, self.numerator = draws, 64, int(word) % 2**64
 
-    def is_below(self, value: Callable[[int], Any], *, exact: bool) -> bool:
-        """Whether U < ``value(bits)``: if ``exact`` bits are drawn while in doubt, which else says no."""
-        while (known := exact_normal.is_below(self.numerator, self.bits, value(self.bits))) is None and exact:
-            self.numerator = (self.numerator << 64) + int(self.draws.words(1)[0]) % 2**64
-            self.bits += 64
-        return bool(known)
+    def extend(self) -> None:
+        """Draws 64 more bits."""
+        self.numerator = (self.numerator << 64) + int(self.draws.words(1)[0]) % 2**64
+        self.bits += 64
+
+    def is_below(self, value: Callable[[int], Any]) -> bool:
+        """Whether U < ``value(bits)``, off by less than 2^-(bits + 32); bits are drawn while in doubt.
+
+        Guarantee: the answer is right for every number that begins with the bits of U. It is found with
+        probability 1: after n bits there is doubt only if U is within 2^(2 - n) of the value.
+        """
+        while (known := exact_normal.is_below(self.numerator, self.bits, value(self.bits))) is None:
+            self.extend()
+        return known
 
 
 def _decided(
@@ -230,7 +230,7 @@ def _decided(
 
     def before_the_cut(number: int) -> bool:
         cut = float(points.cut(torch.tensor(number)))
-        return uniform.is_below(lambda bits: distribution.exactly(cut, place, bits), exact=distribution.exact)
+        return uniform.is_below(lambda bits: distribution.exactly(cut, place, bits))
 
     return exact_normal.search(before_the_cut, start, int(points.first), int(points.last))
 
@@ -240,15 +240,15 @@ def largest(values: Tensor, scale: float, bits: CipherDraws, *, gumbel: bool = F
 
     The noise is normal, or the standard Gumbel law times the scale.
 
-    Guarantee: for up to a million candidates the total variation distance from the exact law is below 2^-200
-    per row.
+    Guarantee: the law is exactly that of the largest. A candidate wins only where bounds of its noisy value
+    and of all others say so, for every number that begins with the bits of each U so far; until then more
+    are drawn. That ends with probability 1, because two noisy values are equal with probability 0.
 
     >>> largest(torch.tensor([[0.0, 90.0], [90.0, 0.0]]).double(), 1.0, Noise().at("example")).tolist()
     [1, 0]
     """
     words = bits.words(values.numel())[0].view(values.shape)
     uniform = _uniform(words)
-    exact_quantile = exact_normal.gumbel_quantile if gumbel else exact_normal.quantile
 
     def noisy(share: Tensor, sign: int) -> Tensor:
         """value + scale z, moved outwards by what it may be off."""
@@ -262,14 +262,25 @@ def largest(values: Tensor, scale: float, bits: CipherDraws, *, gumbel: bool = F
     winner = best.squeeze(1)
     for row in (doubted.sum(dim=1) > 1).nonzero().flatten().tolist():
         rivals = doubted[row].nonzero().flatten().tolist()
-        exact = [
-            exact_quantile(
-                _more_bits(words[row, k], bits), 64 * (1 + _MORE_WORDS), float(values[row, k]), scale
-            )
-            for k in rivals
-        ]
-        winner[row] = rivals[max(range(len(rivals)), key=exact.__getitem__)]  # the first of equal ones
+        noises = {k: (float(values[row, k]), _Uniform(words[row, k], bits)) for k in rivals}
+        winner[row] = _decided_largest(noises, scale, gumbel=gumbel)
     return winner
+
+
+def _decided_largest(noises: Mapping[int, tuple[float, _Uniform]], scale: float, *, gumbel: bool) -> int:
+    """The number of the largest value with noise, beyond doubt, from all bits of each U."""
+    rivals = [*noises]
+    while True:
+        ends = {}
+        for k in rivals:
+            value, uniform = noises[k]
+            ends[k] = exact_normal.noisy_ends(uniform.numerator, uniform.bits, value, scale, gumbel=gumbel)
+        least = max(low for low, _ in ends.values())
+        rivals = [k for k in rivals if ends[k][1] >= least]
+        if len(rivals) == 1:
+            return rivals[0]
+        for k in rivals:
+            noises[k][1].extend()
 
 
 def _uniform(words: Tensor) -> Tensor:
@@ -277,20 +288,8 @@ def _uniform(words: Tensor) -> Tensor:
     return ((words >> 11) & (2**53 - 1)).double() * _STEP
 
 
-def _more_bits(word: Tensor, bits: CipherDraws) -> int:
-    """The 256 bits of U that begin with this word, as an integer."""
-    uniform = 0
-    for part in (int(word), *bits.words(_MORE_WORDS)[0].tolist()):
-        uniform = (uniform << 64) + part % 2**64
-    return uniform
-
-
 class Distribution(Protocol):
     """The law of the noisy value whose cell is released."""
-
-    @property
-    def exact(self) -> bool:
-        """Whether bits are drawn until there is no doubt; then nothing is charged to delta."""
 
     def guess(self, uniform: Tensor) -> Tensor:
         """The quantile, as well as float64 gives it."""
@@ -304,8 +303,6 @@ class Distribution(Protocol):
 
 class Normal:
     """N(theta, sigma^2), of which a function is released."""
-
-    exact = False
 
     def __init__(self, theta: Tensor, sigma: Tensor) -> None:
         self.theta, self.sigma = theta, sigma
@@ -322,7 +319,7 @@ class Normal:
         return cumulative((x - self.theta) / self.sigma)
 
     def exactly(self, x: float, place: int, bits: int) -> Any:
-        return exact_normal.cumulative(x, *map(float, entries(place, (self.theta, self.sigma))))
+        return exact_normal.cumulative(x, *map(float, entries(place, (self.theta, self.sigma))), bits=bits)
 
 
 class Conditioned:
@@ -335,8 +332,6 @@ class Conditioned:
         a < 0     G(y) = Phi(a + y) - Phi(a)
         flat      G(y) = y sum_i w_i exp(-a y n_i - (y n_i)^2 / 2)
     """
-
-    exact = False
 
     def __init__(self, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> None:
         self.theta, self.sigma, self.lower, self.upper = theta, sigma, lower, upper
@@ -376,7 +371,7 @@ class Conditioned:
 
     def exactly(self, x: float, place: int, bits: int) -> Any:
         own = entries(place, (self.theta, self.sigma, self.lower, self.upper))
-        return exact_normal.cumulative(x, *map(float, own))
+        return exact_normal.cumulative(x, *map(float, own), bits=bits)
 
     @cached_property
     def _whole(self) -> Tensor:

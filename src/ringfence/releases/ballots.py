@@ -502,7 +502,7 @@ def cost_of(law: Callable[[float], DecisionLaw], poll: Poll, queries: int) -> Ca
 
     def cost(noise: float) -> float:
         loss = loss_of_any(law(noise), charged, poll.neighbours, poll.at_most, steps=queries)
-        return loss.drawn_securely(2 * queries).epsilon(poll.budget.delta)
+        return loss.epsilon(poll.budget.delta)
 
     return cost
 
@@ -531,11 +531,10 @@ class Decisions:
 
     @cached_property
     def promised(self) -> PrivacyLoss:
-        """The loss for every dataset. A confident decision is two numbers."""
+        """The loss for every dataset."""
         queries = number_of_queries(self.law, self.values)
         charged = queries if self.at_most is None else min(queries, self.at_most)
-        loss = loss_of_any(self.law, charged, self.neighbours, self.at_most, steps=queries)
-        return loss.drawn_securely(2 * queries)
+        return loss_of_any(self.law, charged, self.neighbours, self.at_most, steps=queries)
 
     @property
     def account(self) -> ReleaseAccount:
@@ -546,13 +545,12 @@ class Decisions:
         """The cost to the voters at hand."""
         law, values, votes, decided = self.law, self.values, self.votes, self.promised
         who: dict[str, Any] = {"neighbours": self.neighbours, "at_most": self.at_most}
-        exact = decided.delta_left(self.delta)
         proofs: tuple[tuple[float, str], ...] = ()
         if self.adaptive:
             rdp = decision_rdp(law, values, **who)
         else:
             profile, rdp = profile_and_rdp(law, values, **who)
-            proofs = (profile.best(exact),)
+            proofs = (profile.best(self.delta),)
         cost = replace(decided, forward=tuple(rdp.forward.tolist()), backward=tuple(rdp.backward.tolist()))
         chances = chances_of_error(law, values).tolist()
         details: dict[str, Any] = {"votes": values.tolist(), "chances_of_error": chances}
@@ -562,7 +560,7 @@ class Decisions:
 
 def publishing_loss(cost: float, change: str | None) -> PrivacyLoss:
     """The loss of publishing an epsilon at this zCDP: a secure Gaussian release of one number more."""
-    return PrivacyLoss.of_zcdp(cost, cost, steps=0, change=change or ADDED_OR_REMOVED).drawn_securely(1)
+    return PrivacyLoss.of_zcdp(cost, cost, steps=0, change=change or ADDED_OR_REMOVED)
 
 
 def expected_wrong(chances: Sequence[float], queries: Sequence[Any] | None) -> str:

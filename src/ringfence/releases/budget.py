@@ -14,7 +14,7 @@ from ringfence.accounting.calibration import smallest_sigma
 from ringfence.accounting.conversion import gaussian_epsilon
 from ringfence.accounting.induction import dominated_epsilon
 from ringfence.accounting.ledger import Ledger
-from ringfence.accounting.privacy_loss import PrivacyLoss, delta_left
+from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.decision import Decision
 from ringfence.mechanisms.gaussian import Gaussian
@@ -43,8 +43,8 @@ _LARGEST_DELTA = 0.1
 _LARGEST = 2.0**60  # standard deviation of noise, so that what is drawn can be written down
 
 
-def gaussian_loss(mu: float, *, steps: int = 1, numbers: int = 0) -> PrivacyLoss:
-    """The loss, for every dataset, of a Gaussian release of ``numbers`` numbers, or of a function of it.
+def gaussian_loss(mu: float, *, steps: int = 1) -> PrivacyLoss:
+    """The loss, for every dataset, of a Gaussian release, or of a function of it.
 
     ``mu`` is the L2 norm of what one person moves, each number in units of its sigma.
 
@@ -52,7 +52,7 @@ def gaussian_loss(mu: float, *, steps: int = 1, numbers: int = 0) -> PrivacyLoss
     0.73
     """
     zcdp = 0.5 * mu * mu * (1 + 1e-12)  # infinite where a power would raise an error
-    return PrivacyLoss.of_zcdp(zcdp, zcdp, steps=steps).drawn_securely(numbers)
+    return PrivacyLoss.of_zcdp(zcdp, zcdp, steps=steps)
 
 
 @dataclass(frozen=True)
@@ -123,13 +123,12 @@ class Budget:
         target = checks.number("epsilon", epsilon, checks.positive)
         if delta == 0:
             return cls(target, delta, math.inf, noise, ledger, what, kind)
-        exact = delta_left(1, delta, lambda at: target)
-        far = math.sqrt(-2 * math.log(exact))
+        far = math.sqrt(-2 * math.log(delta))
         enough = (far + math.sqrt(far * far + 2 * target)) / (2 * target)  # by a tail bound of the loss
         found = smallest_sigma(
-            lambda sigma: gaussian_epsilon(1 / sigma, exact), target, start=enough, tolerance=1e-7
+            lambda sigma: gaussian_epsilon(1 / sigma, delta), target, start=enough, tolerance=1e-7
         )
-        # a little more noise than was found: products with norms are rounded, and more numbers are drawn
+        # a little more noise than was found: products with norms are rounded
         return cls(target, delta, found * (1 + 1e-9), noise, ledger, what, kind)
 
     def sigma(self, norm: float) -> float:
@@ -148,7 +147,7 @@ class Budget:
         Traceback (most recent call last):
         FloatingPointError: the release would cost 4.88..., more than epsilon=0.5
         """
-        cost = account.epsilon  # an error where there is too little noise for the randomness of a release
+        cost = account.epsilon
         if self.epsilon is not None and not cost <= self.epsilon:
             raise FloatingPointError(f"the release would cost {cost!r}, more than epsilon={self.epsilon!r}")
         if self.ledger is not None:
@@ -235,7 +234,7 @@ class GaussianNoise:
 
     def loss(self, theta: Tensor, at_most: int) -> PrivacyLoss:
         """The loss for every dataset, where one person moves ``at_most`` numbers by at most 1."""
-        return gaussian_loss(math.sqrt(at_most) / self.sigma, numbers=theta.numel())
+        return gaussian_loss(math.sqrt(at_most) / self.sigma)
 
     def shown(self, count: float, threshold: int) -> tuple[float, float]:
         """The chance that a true count is shown, and how much too large it then is on average."""

@@ -313,14 +313,13 @@ def measure_counts(
     details = {"cell_values": theta.tolist()}
     if threshold is None or delta == 0:
         return Measured(cost, (), details)
-    exact = promised.delta_left(delta)
     values, where = torch.unique(theta, return_inverse=True)
-    alone = single_epsilons(law, values, 1.0, exact)[where]
+    alone = single_epsilons(law, values, 1.0, delta)[where]
     if at_most == 1:  # every person is in one of the cells
         proof = (float(alone.max()), "the worst cell, exactly")
     else:
         profile = privacy_profile(law, theta, sensitivity)
-        proof = profile.best(exact)
+        proof = profile.best(delta)
     small = theta < threshold
     sentences: tuple[str, ...] = ()
     if bool(small.any()):

@@ -478,7 +478,7 @@ class GaussianMeans:
     def loss(self, people: Tensor, at_most: int, columns: int = 1) -> PrivacyLoss:
         """The loss for every dataset."""
         mu = math.sqrt(at_most) * math.hypot(math.sqrt(columns) / self.total, 1 / self.size)
-        return gaussian_loss(mu, steps=2, numbers=(1 + columns) * people.numel())
+        return gaussian_loss(mu, steps=2)
 
     def draw(self, budget: Budget, people: Tensor, units: Tensor, threshold: int) -> tuple[Tensor, Tensor]:
         """Noisy sizes, at least the threshold less a half, and noisy sums."""

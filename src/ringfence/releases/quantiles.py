@@ -105,7 +105,7 @@ def release_quantiles(
         for level in levels
         for side in ((0,) if coverage is None else (0, -1, 1))
     ]
-    promised = loss_of_any(law, charged, "added", steps=queries).drawn_securely(2 * queries)
+    promised = loss_of_any(law, charged, "added", steps=queries)
     counts = people.double()
     measured = partial(measure, promised, budget.delta, law, counts, asked, charged)
     account = budget.charge(ReleaseAccount(promised, budget.delta, measured), "release_quantiles")
@@ -259,7 +259,7 @@ def measure(
     rdp = decisions.rdp_of_pairs(every, checked_orders(DEFAULT_ORDERS), bounded_zcdp(law, "added"), charged)
     profile = profile_of_pairs(law, every, rdp, "added", charged)
     cost = replace(promised, forward=tuple(rdp.forward.tolist()), backward=tuple(rdp.backward.tolist()))
-    return Measured(cost, (profile.best(promised.delta_left(delta)),), details)
+    return Measured(cost, (profile.best(delta),), details)
 
 
 def _rounded(level: float) -> float:

@@ -228,7 +228,6 @@ def _of_run(path: Path) -> Source:
     account = accountant_from_state_dict(file.spent(state)["account"])
     settings = state["settings"]
     numbers = sum(math.prod(shape) for shape in settings["parameters"].values())
-    cost = account.privacy_loss() + PrivacyLoss(numbers=account.steps * numbers if settings["secure"] else 0)
     share = settings["batch_size"] / settings["public_size"]
     cut = f", at most {settings['max_batch_size']}" if "max_batch_size" in settings else ""
     batches = {
@@ -239,7 +238,7 @@ def _of_run(path: Path) -> Source:
     said = assumptions(size_given=True, seed_given=False, secure=settings["secure"])
     return Source(
         what=f"The {numbers:,} parameters of a trained model, after each of {account.steps:,} steps.",
-        cost=cost,
+        cost=account.privacy_loss(),
         files=(file.path, file.journal),
         settings=(
             ("mechanism", repr(Mechanism.from_state_dict(settings["mechanism"]))),

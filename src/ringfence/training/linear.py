@@ -119,8 +119,7 @@ def train_linear(
     settings and to the data, so that runs that differ in any of them share no noise (``run_noise``).
 
     ``secure``: releases are those of ``Mechanism.release``, with fresh randomness and no seed, and
-    everything is computed in float64. Their rounding is charged (``secure_sensitivity``); their finite
-    randomness is not in the account, see ``PrivacyLoss.drawn_securely``.
+    everything is computed in float64. The rounding of sums is charged (``secure_sensitivity``).
 
     Guarantee: features and labels influence the weights through the mechanism only, and the account of the
     result charges every release.

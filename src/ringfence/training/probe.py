@@ -94,8 +94,7 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
     def guarantee(self, delta: float) -> Guarantee:
         """Returns what the training run cost, and what may be said about it."""
         check_is_fitted(self)
-        loss = self.account_.privacy_loss().drawn_securely(self._numbers * self.secure)
-        return replace(loss.guarantee(delta), assumptions=self.assumptions_)
+        return replace(self.account_.guarantee(delta), assumptions=self.assumptions_)
 
     def planned_cost(self, X: Any, y: Any) -> PrivacyLoss:  # noqa: N803
         """Returns what ``fit`` will cost, for every dataset; nothing is released or kept."""
@@ -164,7 +163,6 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         self.mechanism_, self.clip_, self.steps_ = settings.mechanism, settings.clip, settings.steps
         self.learning_rate_, self.momentum_ = settings.learning_rate, settings.momentum
         self.unit_rows_ = data.norms is not None
-        self._numbers = plan.numbers(data)
         magnitudes = training.magnitudes
         self.magnitudes_: Any = None if magnitudes is None else magnitudes.cpu().numpy()
         self.__dict__.pop("account_", None)  # that of an earlier fit
@@ -318,7 +316,7 @@ class LinearProbe(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
     as pixels, words and embeddings are; ``public_size``, the number that the sum
     is divided by; ``public_classes``, all the labels there may be; ``random_state``; ``device``; ``secure``,
     which takes noise from the operating system, without a seed, and releases points of a public grid.
-    Rounding and finite randomness are then part of ``guarantee``, but not of the numbers of single examples
+    The rounding of sums is then part of ``guarantee``, but not of the numbers of single examples
     (docs/security.md). None stands for Clamp(1e-3), 1.0, 10, 0.0 and False where ``clip``,
     ``learning_rate``, ``steps``, ``momentum`` and ``unit_rows`` are not given and there is no target. With a
     target, ``private_scaling`` is True; rows are divided by their length where it is False, and where
@@ -636,10 +634,6 @@ class _Plan:
         """Returns the shape of the weights."""
         return torch.Size((data.outputs, data.width + (self.intercept != 0)))
 
-    def numbers(self, data: ProbeData) -> int:
-        """Returns how many numbers are released."""
-        return self.settings.steps * self.shape(data).numel() + sum(each.width for each in self.sums.values())
-
     def cost(self, data: ProbeData) -> PrivacyLoss:
         """Returns what every release costs, for every dataset, before any is made.
 
@@ -652,7 +646,7 @@ class _Plan:
             own = charged_sensitivity(planned.clip, examples, self.size, secure=self.secure)
             account.step_worst_case(torch.zeros(planned.width), mechanism=planned.law, sensitivity=own)
         account.step_worst_case(torch.zeros(()).expand(self.shape(data)), count=settings.steps)
-        return account.privacy_loss().drawn_securely(self.numbers(data) * self.secure)
+        return account.privacy_loss()
 
 
 @dataclass(frozen=True)

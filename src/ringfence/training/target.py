@@ -1,6 +1,5 @@
 """Targets: the noise with which a training run meets an (epsilon, delta), found before there is data."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
@@ -9,7 +8,6 @@ from ringfence import checks
 from ringfence.accounting.calibration import smallest_sigma, with_sigma
 from ringfence.accounting.conversion import gaussian_epsilon
 from ringfence.accounting.guarantee import Guarantee
-from ringfence.accounting.privacy_loss import TooLittleNoiseError
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.mechanisms.gaussian import Gaussian
 
@@ -77,10 +75,7 @@ class Target:
         """
 
         def cost(sigma: float) -> float:
-            try:
-                return claim(with_sigma(mechanism, sigma), self.delta).epsilon / _ROOM
-            except TooLittleNoiseError:
-                return math.inf
+            return claim(with_sigma(mechanism, sigma), self.delta).epsilon / _ROOM
 
         return with_sigma(mechanism, self.sigma(cost, start=float(mechanism.sigma.double().mean())))
 

@@ -60,13 +60,6 @@ def test_poisson_training_under_an_l2_clip_costs_what_every_accountant_says() ->
     assert claim.per_instance.renyi_epsilon == pytest.approx(opacus_rdp, rel=1e-4)
 
 
-def test_planned_steps_cost_the_numbers_that_they_release() -> None:
-    sampled = {"sampling": "poisson", "batch_size": 12, "mechanism": rf.Gaussian(0.5)}
-    plain, secure = (Run(secure=flag, seed=None, public_size=60, **sampled).engine for flag in (False, True))
-    numbers = plain.run.gradients.size
-    assert [engine.planned_cost(3).numbers for engine in (plain, secure)] == [0, 3 * numbers]
-
-
 @pytest.mark.parametrize("sampling", ["full", "poisson"])
 def test_the_same_seed_gives_the_same_run(sampling: str) -> None:
     one, two = (Run(network(nn.Dropout(0.3)), sampling=sampling).train(5) for _ in range(2))

@@ -435,7 +435,7 @@ class RunPlan:
         """Returns what ``steps`` steps cost that release ``numbers`` numbers each, for every dataset."""
         account = self.account()
         account.step_worst_case(torch.zeros(()).expand(numbers), count=steps)
-        return account.privacy_loss().drawn_securely(steps * numbers * self.secure)
+        return account.privacy_loss()
 
     def for_target(self, target: Target, numbers: int, steps: int) -> "RunPlan":
         """Returns the plan with the smallest sigma with which this number of steps meets the target."""

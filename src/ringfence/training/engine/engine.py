@@ -85,8 +85,8 @@ class PrivacyEngine:
 
     Randomness. ``seed`` None takes 256 bits from the operating system; those who know the seed know the
     noise. With ``secure``, batches and noise come from fresh cryptographic streams and releases lie on a
-    public grid (``Mechanism.release``). Sums are then taken in float64, their rounding and the finite
-    randomness are charged, and there is no seed (docs/security.md).
+    public grid (``Mechanism.release``). Sums are then taken in float64, their rounding is charged, and there
+    is no seed (docs/security.md).
 
     Guarantee: the parameters depend on the data through the mechanism only, and the sum of each step is
     charged before it is released. What the model computes for an example depends on that example alone, by

@@ -426,8 +426,7 @@ class TrainingRun:
         if self._half_loaded:
             raise ValueError(self._refused)
         self.findings.settle()
-        numbers = self.account.steps * self.gradients.size * self.plan.secure
-        claim = self.account.privacy_loss().drawn_securely(numbers).guarantee(delta)
+        claim = self.account.guarantee(delta)
         return replace(claim.about(self.plan.units.name), assumptions=self.assumptions)
 
     def example_epsilons(self, delta: float, kind: EpsilonKind) -> Tensor:
