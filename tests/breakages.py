@@ -364,6 +364,9 @@ pure privacy beside samples is free
 sums for the data at hand pass for every dataset's where a pair is beside them
 - proof=RENYI if worst + added < every.epsilon else ADDED_UP if self.pairs else
 + proof=ADDED_UP if self.pairs else RENYI if worst < every.epsilon else
+a negative cost makes others smaller
+- if not value >= 0:
++ if False:
 a loss without releases costs nothing
 - if not self.releases and (any(self.ceiling)
 + if False and (any(self.ceiling)

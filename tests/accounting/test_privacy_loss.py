@@ -171,6 +171,23 @@ def test_a_loss_without_releases_is_not_free(known: dict[str, Any]) -> None:
         PrivacyLoss(steps=1, **known)
 
 
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"releases": ((-1.0, 0.1, 1),)},
+        {"zcdp": -5.0},
+        {"zcdp": math.nan},
+        {"pairs": ((-1.0, 0.0),)},
+        {"pairs": ((0.5, -1e-5),)},
+        {"spent": -1e-5},
+    ],
+)
+def test_a_negative_cost_or_nan_is_refused(known: dict[str, Any]) -> None:
+    """It would take from what other releases cost."""
+    with pytest.raises(ValueError, match="a PrivacyLoss must hold numbers from 0 on, got"):
+        PrivacyLoss(**{"releases": ((1.0, 1.0, 1),), **known})
+
+
 def test_attacks_on_a_pair_are_no_better_than_the_worst_pair_allows() -> None:
     """Randomised response at epsilon 1 has the rates e x, up to the corner: the bound is just above."""
     claim = PrivacyLoss.of_pair(1.0, 0.0).guarantee(DELTA)

@@ -174,4 +174,4 @@ def test_bounds_that_others_imply_are_left_out_and_equal_moves_are_equal() -> No
         == 3
     )
     assert Sensitivity(1.0, at_most=2).statement.startswith("One record moves at most 2 coordinates, by at")
-    assert Sensitivity(norm=2.0).statement == "One record moves theta by an L2 length of at most 2.0 in all."
+    assert Sensitivity(norm=2.0).statement == "One record moves theta by an L2 norm of at most 2.0 in all."

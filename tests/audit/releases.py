@@ -67,7 +67,7 @@ def random_targets(count: int, generator: torch.Generator) -> list[Target]:
     """Settings of every law in turn: 1 to 50 coordinates inside and outside of the support, delta up to 0.1.
 
     Of every sixteen settings of a law, a record moves up to a quarter of the coordinates in one, and up to 8
-    coordinates by an L2 length in another one. The Gaussian with the same noise would be mu-GDP with mu
+    coordinates by an L2 norm in another one. The Gaussian with the same noise would be mu-GDP with mu
     between 0.3 and 4; the distance of either end of the interval from 0 is between 0.2 and 8 sigma.
     """
     checks.count("count", count, at_least=1)

@@ -12,6 +12,8 @@ import math
 import torch
 from torch import Tensor
 
+from ringfence.mechanisms.pieces import log_expm1
+
 _SUM_ROUNDING = 1e-12  # of sums and differences of exponentials, charged upwards
 _SHARES = 33  # values of p / q tried
 
@@ -137,15 +139,6 @@ def _log_remainder(b: Tensor, m: int, log_in: float, log_out: float) -> Tensor:
     i = torch.arange(m, int(trials.max()) + 1, dtype=torch.float64)
     terms = _log_binomial(trials, i.clamp(max=trials)) + i * log_in + (trials - i) * log_out
     return torch.logsumexp(torch.where(i <= trials, terms, -torch.inf), dim=1) - b * log_out
-
-
-def log_expm1(value: Tensor) -> Tensor:
-    """log(exp(value) - 1), -infinity at 0.
-
-    >>> log_expm1(torch.tensor([0.0, 1.0, 800.0])).round(decimals=3).tolist()
-    [-inf, 0.5410000085830688, 800.0]
-    """
-    return value + torch.log(-torch.expm1(-value))
 
 
 def _log_sum(*terms: Tensor) -> Tensor:

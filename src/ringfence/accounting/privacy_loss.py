@@ -120,6 +120,20 @@ class PrivacyLoss:
     def __post_init__(self) -> None:
         for name, _, _ in self.dominating:
             checks.one_of("dominating", name, _DOMINATING)
+        sums = (value for name in _SUMS for value in getattr(self, name))
+        sizes = (size for _, size, _ in self.dominating)
+        negative = (mu for mu, *_ in self.releases if mu < 0)  # NaN is an error where mu is used
+        for value in (
+            self.zcdp or 0.0,
+            self.steps,
+            self.spent,
+            *sums,
+            *sizes,
+            *negative,
+            *sum(self.pairs, ()),
+        ):
+            if not value >= 0:
+                raise ValueError(f"a PrivacyLoss must hold numbers from 0 on, got {value!r}")
         if self.zcdp is None:
             object.__setattr__(self, "zcdp", self.mu**2 / 2 if self._everything else math.inf)
         if self.releases and not self.orders:

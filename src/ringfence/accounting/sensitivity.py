@@ -154,13 +154,13 @@ class Sensitivity:
         >>> Sensitivity(each=1.0, at_most=1).statement
         'One record moves at most 1 coordinate, by at most 1.0.'
         >>> Sensitivity(each=0.1, norm=2.0).statement
-        'One record moves every coordinate by at most 0.1 and by an L2 length of at most 2.0 in all.'
+        'One record moves every coordinate by at most 0.1 and by an L2 norm of at most 2.0 in all.'
         """
         moved = "theta " if self.each is None else "every coordinate "
         if self.at_most is not None:
             moved = f"at most {self.at_most} coordinate{'s' if self.at_most > 1 else ''}, "
         limits = [] if self.each is None else [f"by at most {float(self.each.max())!r}"]
-        limits += [] if self.norm is None else [f"by an L2 length of at most {self.norm!r} in all"]
+        limits += [] if self.norm is None else [f"by an L2 norm of at most {self.norm!r} in all"]
         return f"One record moves {moved}{' and '.join(limits)}."
 
     def state(self) -> Any:

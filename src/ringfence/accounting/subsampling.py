@@ -26,11 +26,12 @@ from ringfence.accounting.per_instance import (
     PerInstanceRdp,
     ceilings,
 )
-from ringfence.accounting.poisson_mixture import PoissonMixture, log_expm1, moments
+from ringfence.accounting.poisson_mixture import PoissonMixture, moments
 from ringfence.accounting.privacy_loss import Accountant, PrivacyLoss, as_given
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
+from ringfence.mechanisms.pieces import log_expm1
 from ringfence.numerics.confidence import upper_confidence_bound
 from ringfence.numerics.rounding import ROUNDING
 

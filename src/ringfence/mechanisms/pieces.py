@@ -69,7 +69,7 @@ def renyi(log_p: Tensor, rho: Tensor, alpha: Tensor, inner: Tensor | None = None
     """
     terms = log_p - rho + log_excess(rho, alpha)
     if inner is not None:
-        term = log_p[0] + (alpha - 1) * rho[0] + _log_expm1(inner)
+        term = log_p[0] + (alpha - 1) * rho[0] + log_expm1(inner)
         terms = torch.cat((terms, term.unsqueeze(0)))
     total = torch.logsumexp(terms, dim=0)
     return torch.logaddexp(torch.zeros_like(total), total) / (alpha - 1)
@@ -205,6 +205,10 @@ def _log_excess_by_exponentials(rho: Tensor, alpha: Tensor) -> Tensor:
     return alpha * above + torch.log(torch.where(rho > 0, upper, lower))
 
 
-def _log_expm1(x: Tensor) -> Tensor:
-    """log(e^x - 1) for x >= 0, -inf at 0."""
+def log_expm1(x: Tensor) -> Tensor:
+    """log(e^x - 1) for x >= 0, -inf at 0.
+
+    >>> log_expm1(torch.tensor([0.0, 1.0, 800.0])).round(decimals=3).tolist()
+    [-inf, 0.5410000085830688, 800.0]
+    """
     return x + torch.log(-torch.expm1(-x))

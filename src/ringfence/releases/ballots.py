@@ -64,7 +64,7 @@ from ringfence.releases.reader import (
 )
 from ringfence.releases.release import Measured, ReleaseAccount, RowsAre
 
-NoiseKind = Literal["auto", "gaussian", "gumbel"]
+DecisionNoise = Literal["auto", "gaussian", "gumbel"]
 
 TAKEN = ("winner", "label", "chance_of_error")  # columns that a release of winners has
 WRONG = 0.01  # the chance of a wrong decision that public sentences speak of
@@ -343,7 +343,7 @@ class Poll:
     neighbours: Neighbours
     at_most: int | None
     publish: bool
-    noise: NoiseKind = "gaussian"
+    noise: DecisionNoise = "gaussian"
 
     @classmethod
     def checked(
@@ -355,7 +355,7 @@ class Poll:
         *,
         usual: Neighbours = "replaced",
         binary: bool = False,
-        noise: NoiseKind = "gaussian",
+        noise: DecisionNoise = "gaussian",
     ) -> "Poll":
         """The request that the arguments of a job describe, which are refused before the data is read.
 

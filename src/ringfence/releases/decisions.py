@@ -18,7 +18,7 @@ from ringfence.mechanisms.winner import ConfidentWinner, NoisyWinner
 from ringfence.noise import Noise
 from ringfence.releases.ballots import (
     UNCLEAR,
-    NoiseKind,
+    DecisionNoise,
     Poll,
     Votes,
     read_ballots,
@@ -48,7 +48,7 @@ def release_winners(
     epsilon: float | None = None,
     delta: float = 1e-6,
     sigma: float | None = None,
-    noise: NoiseKind = "auto",
+    noise: DecisionNoise = "auto",
     candidates: Iterable[Any] | None = None,
     domain: Domain | None = None,
     bins: Domain | None = None,
@@ -164,7 +164,7 @@ def release_votes(
     epsilon: float | None = None,
     delta: float = 1e-6,
     sigma: float | None = None,
-    noise: NoiseKind = "auto",
+    noise: DecisionNoise = "auto",
     at_most: int | None = None,
     person: str | int | None = None,
     ignore: Sequence[str | int] = (),

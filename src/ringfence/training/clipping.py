@@ -97,7 +97,7 @@ class Norm(Clip):
 
     With ``each`` every coordinate is clamped to [-each, each] afterwards, which makes no gradient longer.
 
-    Guarantee: a function of the example alone, of L2 length at most C as computed, and within [-each, each].
+    Guarantee: a function of the example alone, of L2 norm at most C as computed, and within [-each, each].
     A gradient that is 2^110 times as long as C becomes 0: float32 has no digits for such a factor.
 
     >>> Norm(1.0)(torch.tensor([[3.0, 4.0], [0.3, 0.4]])).round(decimals=4).tolist()
@@ -150,7 +150,7 @@ def norm_outer_sums(clips: Sequence[Norm], residuals: Tensor, features: Tensor, 
     ``lengths`` are the ``row_lengths`` of the features. One matrix product does it, or, where one of the
     clips has ``each``, one call of the kernel that clamps.
 
-    Guarantee: every example adds a matrix of L2 length at most C, and within ``each``, up to the rounding of
+    Guarantee: every example adds a matrix of L2 norm at most C, and within ``each``, up to the rounding of
     the sum. NaN and infinities are refused, and so are matrix products of 10 bits.
 
     >>> residuals, features = torch.tensor([[[1.0], [1.0]]]), torch.tensor([[3.0, 4.0]])
@@ -198,7 +198,7 @@ def secure_sensitivity(
 
     where c ``spread`` is how far rounding may move the contribution of one record from its exact value. It
     counts twice, since the contributions of other records may be rounded differently with and without that
-    record. The same factor holds for the L2 length of what a record moves: the error of coordinate j of a
+    record. The same factor holds for the L2 norm of what a record moves: the error of coordinate j of a
     sum of vectors x_i is at most gamma(n) sum_i |x_ij|, so the vector of errors is at most
     gamma(n) sum_i |x_i| long, which is n gamma(n) C where no |x_i| is above C.
 

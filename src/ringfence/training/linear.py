@@ -15,6 +15,7 @@ from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.noise import Noise, side_by_side
+from ringfence.numerics.blocks import at_once
 from ringfence.numerics.rounding import gamma
 from ringfence.training.assumptions import refuse_secure
 from ringfence.training.clipping import Clip, secure_sensitivity
@@ -326,7 +327,7 @@ def clipped_gradients(weights: Tensor, features: Tensor, labels: Tensor, clip: C
     >>> torch.cat(list(batches)).tolist()
     [[-0.25, 0.25], [0.25, -0.25], [0.25, -0.25]]
     """
-    length = max(1, _CHUNK_ENTRIES // weights.numel())
+    length = at_once(_CHUNK_ENTRIES, each=weights.numel())
     for some, theirs in zip(features.split(length), labels.split(length), strict=True):
         outer = residuals(weights, some, theirs).unsqueeze(2) * some.unsqueeze(1)
         yield clip(outer).flatten(1)

@@ -25,6 +25,7 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.accounting.fisher import InformationNorm, checked_norm, coordinate_losses
 from ringfence.mechanisms.base import Mechanism
+from ringfence.numerics.blocks import at_once
 from ringfence.numerics.diagonal_plus_low_rank import DiagonalPlusLowRank
 from ringfence.numerics.rounding import UP
 from ringfence.training.clipping import Clip, Norm
@@ -121,7 +122,7 @@ def linear_information(
     checks.instance("clip", clip, Clip)
     # the information of each coordinate, raised; it is at most the Gaussian's
     information = coordinate_losses(mechanism, theta, weights.numel()).reshape(weights.shape).square() * UP
-    length = max(1, (_GPU_ENTRIES if weights.is_cuda else _CPU_ENTRIES) // weights.numel())
+    length = at_once(_GPU_ENTRIES if weights.is_cuda else _CPU_ENTRIES, each=weights.numel())
     number = max(1, int((rates > 0).sum()))
     result = []
     for some, theirs in zip(features.split(length), labels.split(length), strict=True):

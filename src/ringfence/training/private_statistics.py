@@ -14,6 +14,7 @@ from torch import Tensor
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.noise import side_by_side
+from ringfence.numerics.blocks import at_once
 from ringfence.numerics.rounding import UP
 from ringfence.training.clipping import Norm
 from ringfence.training.linear import charged_sensitivity, run_noise
@@ -159,7 +160,7 @@ class PrivateSums:
 
 def _chunks(rows: Tensor, width: int) -> Iterator[Tensor]:
     """Yields the rows in float64, as many at a time as can be held with ``width`` numbers for each."""
-    for some in rows.split(max(1, _ENTRIES // width)):
+    for some in rows.split(at_once(_ENTRIES, each=width)):
         yield some.double()
 
 
@@ -311,7 +312,7 @@ def private_log_shares(labels: Tensor, classes: int, *, sums: PrivateSums) -> Te
     """
 
     def one_hot() -> Iterator[Tensor]:
-        for some in labels.split(max(1, _ENTRIES // classes)):
+        for some in labels.split(at_once(_ENTRIES, each=classes)):
             yield torch.nn.functional.one_hot(some, classes).double()
 
     theta = torch.bincount(labels, minlength=classes).double()

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ringfence.numerics.blocks import refuse_tf32, row_lengths
+from ringfence.numerics.blocks import at_once, refuse_tf32, row_lengths
 
 ALL = slice(None)
 _HAS_TRITON, _HAS_NUMBA = (find_spec(name) is not None for name in ("triton", "numba"))
@@ -55,7 +55,7 @@ def plain_outer_sum(residuals: Tensor, features: Tensor, clip: float | Tensor) -
     """``clipped_outer_sum`` in chunks of plain torch: the kernels are tested against it."""
     limits = _limits(clip, residuals, features).unsqueeze(1)
     total = features.new_zeros(residuals.shape[1], features.shape[1])
-    length = max(1, _FORMED_ENTRIES // max(1, total.numel()))
+    length = at_once(_FORMED_ENTRIES, each=total.numel())
     for some, others in zip(residuals.split(length), features.split(length), strict=True):
         total += (some.unsqueeze(2) * others.unsqueeze(1)).clamp_(-limits, limits).sum(dim=0)
     return total
@@ -369,7 +369,7 @@ def _product_lengths(left: Tensor, right: Tensor) -> Tensor:
 
 
 def _group_lengths(values: Tensor, window: Window, per_unit: int) -> Tensor:
-    """The L2 lengths of each example's groups of channels, from above: (n, groups)."""
+    """The L2 norms of each example's groups of channels, from above: (n, groups)."""
     grouped = values.flatten(2).unflatten(1, (window.groups, -1))
     lengths = _length(grouped if grouped.stride(3) == 1 else grouped.mT)
     total: Tensor = torch.linalg.vector_norm(lengths.unflatten(0, (-1, per_unit)), dim=1)
@@ -377,7 +377,7 @@ def _group_lengths(values: Tensor, window: Window, per_unit: int) -> Tensor:
 
 
 def _length(values: Tensor) -> Tensor:
-    """The L2 length of the last two dimensions, in float64 and from above: (n, groups).
+    """The L2 norm of the last two dimensions, in float64 and from above: (n, groups).
 
     Rows are summed in float32, where this takes a tenth of the time, and their lengths in float64.
     """
@@ -464,7 +464,7 @@ class Together(Contribution):
 
     def _stretches(self) -> Iterator[slice]:
         """Which examples are formed together."""
-        length = max(1, _FORMED_ENTRIES // max(1, self.shape.numel()))
+        length = at_once(_FORMED_ENTRIES, each=self.shape.numel())
         return (slice(start, start + length) for start in range(0, self.examples, length))
 
 

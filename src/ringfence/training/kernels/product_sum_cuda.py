@@ -123,7 +123,7 @@ def convolution_sum_cuda(
 def convolution_squares_cuda(
     output_gradient: Tensor, x: Tensor, window: Geometry, per_unit: int = 1
 ) -> Tensor:
-    """The squared L2 length of what ``convolution_sum_cuda`` adds for each example, from above: (n,).
+    """The squared L2 norm of what ``convolution_sum_cuda`` adds for each example, from above: (n,).
 
     Both multiply in the same order, so that the rounding of the product is in both. The squares of a tile are
     summed along its rows and then along their sums, which costs 2^-23 of the sum for each number at most;
