@@ -1791,10 +1791,12 @@ def run_tests(
     """
     names = tree / "tests.txt"
     names.write_text("\n".join(tests))  # more of them than a command line holds
+    # what is compiled of a file is not kept: a change of the same length within a second would not be seen
+    settings = {"PYTHONPATH": str(tree / "src"), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     with subprocess.Popen(
         [sys.executable, "-m", "pytest", *options.split(), f"@{names}"],
         cwd=tree,
-        env={**os.environ, "PYTHONPATH": str(tree / "src"), "OMP_NUM_THREADS": "1"},
+        env={**os.environ, **settings},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
