@@ -274,7 +274,7 @@ class CipherDraws(Draws):
         return chosen
 
     def _uniforms(self, count: int) -> Tensor:
-        return self._in_blocks(count, _uniform)
+        return self._in_blocks(count, uniforms)
 
     def _normals(self, count: int) -> Tensor:
         return self._in_blocks(count, _box_muller)
@@ -289,13 +289,18 @@ class CipherDraws(Draws):
         return result
 
 
-def _uniform(words: Tensor) -> Tensor:
+def uniforms(words: Tensor) -> Tensor:
+    """Uniform numbers on [0, 1), words of 64 bits rounded down to 53.
+
+    >>> uniforms(torch.tensor([0, -1])).tolist() == [0.0, 1 - 2**-53]
+    True
+    """
     return (words >> _DROPPED).bitwise_and_(2**53 - 1).double().mul_(_STEP)
 
 
 def _box_muller(words: Tensor) -> Tensor:
     """sqrt(-2 log u) times cos and sin of 2 pi v (Box and Muller 1958), u in (0, 1] and v in [0, 1)."""
-    radius, angle = _uniform(words).chunk(2, dim=1)
+    radius, angle = uniforms(words).chunk(2, dim=1)
     radius = radius.add_(_STEP).log_().mul_(-2).sqrt_()
     angle = angle.mul_(2 * torch.pi)
     return torch.cat((radius * angle.cos(), radius * angle.sin()), dim=1)

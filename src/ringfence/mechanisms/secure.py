@@ -25,7 +25,7 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.checks import Real
 from ringfence.mechanisms import pieces
-from ringfence.noise import CipherDraws, Noise
+from ringfence.noise import CipherDraws, Noise, uniforms
 from ringfence.numerics import exact_normal
 from ringfence.numerics.blocks import blockwise
 from ringfence.numerics.normal import cumulative, gauss_legendre, mills_ratio
@@ -188,7 +188,7 @@ def numbers(distribution: "Distribution", points: "PublicPoints", bits: CipherDr
     [1, 1, 1]
     """
     words = bits.words(count)[0]
-    uniform = _uniform(words)
+    uniform = uniforms(words)
     # Whatever the guess is, even NaN: it is checked below.
     guess = points.nearest(distribution.guess(uniform))
     number = torch.maximum(torch.minimum(guess, points.last), points.first)
@@ -248,7 +248,7 @@ def largest(values: Tensor, scale: float, bits: CipherDraws, *, gumbel: bool = F
     [1, 0]
     """
     words = bits.words(values.numel())[0].view(values.shape)
-    uniform = _uniform(words)
+    uniform = uniforms(words)
 
     def noisy(share: Tensor, sign: int) -> Tensor:
         """value + scale z, moved outwards by what it may be off."""
@@ -281,11 +281,6 @@ def _decided_largest(noises: Mapping[int, tuple[float, _Uniform]], scale: float,
             return rivals[0]
         for k in rivals:
             noises[k][1].extend()
-
-
-def _uniform(words: Tensor) -> Tensor:
-    """U rounded down to 53 bits, from words of 64."""
-    return ((words >> 11) & (2**53 - 1)).double() * _STEP
 
 
 class Distribution(Protocol):

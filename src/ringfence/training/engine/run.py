@@ -128,9 +128,8 @@ class TrainingRun:
         self.theta: Tensor | None = None
         self.account: Account = plan.account()
         self.examples = ExampleAccountant(plan.mechanism) if track_examples else None
-        self.noise = run_noise(
-            seed, self.settings
-        )  # of samples and dropout, and of releases where a seed was given
+        # of samples and dropout, and of releases where a seed was given
+        self.noise = run_noise(seed, self.settings)
         self.file: RunFile | None = None  # which the first process writes
         self.most: int | None = None  # how many releases, or epochs, may be charged in all
         self.findings = Findings()
