@@ -65,7 +65,7 @@ class Pate:
     message may contain values of the data.
 
     >>> import ringfence as rf
-    >>> pate = rf.Pate(sigma=20.0, threshold=150, threshold_sigma=30.0)
+    >>> pate = rf.Pate(sigma=20.0, threshold=170, threshold_sigma=10.0)
     >>> pate.label([[246, 3, 1], [2, 5, 243]]).tolist()  # 250 teachers, two queries, three classes
     [0, 2]
     >>> pate.label([[90, 85, 75]]).tolist(), pate.guarantee(delta=1e-5).steps  # -1 is no answer
