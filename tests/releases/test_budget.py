@@ -20,7 +20,7 @@ def test_the_smaller_standard_error_is_taken(epsilon: float, cells: int) -> None
     taken, *both = (
         count_noise(replace(budget, kind=kind), cells) for kind in ("auto", "gaussian", "laplace")
     )
-    assert taken.error == min(one.error for one in both)
+    assert taken.deviation == min(one.deviation for one in both)
     assert [one.name for one in both] == ["Gaussian", "Laplace"]
     assert (taken.name == "Laplace") == (cells <= (4 if epsilon == 0.1 else 8))
 

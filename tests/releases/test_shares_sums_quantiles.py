@@ -12,7 +12,7 @@ import torch
 import ringfence as rf
 from ringfence.accounting.decisions import loss_of_any
 from ringfence.mechanisms.winner import GumbelWinner
-from ringfence.releases.budget import GaussianNoise, LaplaceNoise, half_width_of_sum
+from ringfence.releases.budget import GaussianNoise, LaplaceNoise, errors_of_sum
 from ringfence.releases.counts import non_negative, with_totals
 from ringfence.releases.quantiles import Target, level_range
 
@@ -169,15 +169,16 @@ def test_non_negative_numbers_are_the_nearest_with_their_sum(noisy: list[int]) -
 @pytest.mark.parametrize(
     "noise", [LaplaceNoise(0.7), LaplaceNoise(20.0), GaussianNoise(0.8), GaussianNoise(9)]
 )
-@pytest.mark.parametrize("numbers", [2, 50])
+@pytest.mark.parametrize("numbers", [1, 2, 50])
 def test_the_interval_of_a_total(noise: Any, numbers: int) -> None:
     generator = np.random.default_rng(4)
     size = (40_000, numbers)
     if noise.name == "Laplace":
         drawn = generator.geometric(1 - noise.ratio, size) - generator.geometric(1 - noise.ratio, size)
     else:
-        drawn = generator.normal(0, noise.sigma, size).round()
-    far = half_width_of_sum(noise, 0.9, numbers)
+        drawn = generator.normal(0, noise.deviation, size).round()
+    error, far = errors_of_sum(noise, 0.9, numbers)
+    assert drawn.sum(axis=1).std() == pytest.approx(error, rel=0.02)
     missed = float((abs(drawn.sum(axis=1)) > far).mean())
     assert missed < 0.105
     assert float((abs(drawn.sum(axis=1)) > far - 1).mean()) > 0.095
