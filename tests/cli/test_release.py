@@ -173,7 +173,7 @@ def test_labels_of_counts_and_of_predictions(tmp_path: Path) -> None:
         ),
         ("counts", ["--by", "region", "--domain", "regions.txt"], "--domain must be NAME=VALUE,VALUE or a"),
         ("counts", ["--by", "region", "--domain", "none.toml"], "No such file or directory: none.toml"),
-        ("counts", ["--by", "age", "--bins", "age=0,old"], "--bins must be NAME=EDGE,EDGE with numbers"),
+        ("counts", ["--by", "age", "--bins", "age=0,old"], "an edge of the bins of column 'age' must be"),
         ("counts", ["--by", "age", "--bins", "age=0,50"], "column 'age' has the value '"),
         ("counts", [*REGIONS, "--sigma", "3"], "epsilon or sigma must be given, and not both"),
         (

@@ -3,6 +3,7 @@
 import gc
 import math
 import pickle
+import re
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -57,14 +58,10 @@ JOBS: dict[str, tuple[Job, Any, dict[str, Any]]] = {
 
 def sigma_of(made: rf.Release) -> float:
     """The noise that the report names."""
-    said = dict(made.settings)
-    if "law" in said:
-        return float(said["law"].split("sigma=")[1].split(",")[0].rstrip(")"))
-    if "noise of a count" in said:
-        return float(said["noise of a count"].split("deviation ")[1])
-    if "noise of a size" in said:
-        return float(said["noise of a size"].split()[1]) / math.sqrt(3)
-    return float(said["noise"].split("deviation ")[1].split()[0].rstrip(","))
+    law = dict(made.settings)["law"]
+    if "Means" in law:
+        return float(re.findall(r"size=([\d.]+)", law)[0]) / math.sqrt(3)
+    return float(re.findall(r"(?:sigma|deviation)=([\d.]+)", law)[0])
 
 
 @pytest.mark.parametrize(
@@ -235,7 +232,7 @@ NO_COUNT = r"column 'cat' must hold counts \(0, 1, 2, ...\), got "
         ("counts", PEOPLE, {**REGIONS, "margins": 1}, "margins must be True or False"),
         ("counts", ONE, {"margins": True}, "margins must be False where data holds counts without names"),
         ("shares", ANSWERS, {"questions": []}, "questions must name at least one column"),
-        ("shares", ANSWERS, {"questions": ["cars"]}, "must list the public answers of column 'cars'"),
+        ("shares", ANSWERS, {"questions": ["cars"]}, "domain= must list the public values of column 'cars'"),
         ("shares", ANSWERS, {"questions": ["cars"], "answers": [1, 2]}, "'cars' has the value -1"),
         ("shares", ANSWERS, {"questions": ["cars"], "answers": [1]}, "at least 2 public answers"),
         ("quantiles", PEOPLE, {"of": "age", "candidates": [1, 1]}, "candidates must rise, got 1 before 1"),

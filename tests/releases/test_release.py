@@ -131,8 +131,8 @@ def stated(
     return Source({}, None, rows_are, at_most).statement(  # type: ignore[arg-type]
         account,
         Budget.checked(**{"epsilon": None, "delta": account.delta, **budget}),
-        released="counts",
-        units="queries",
+        "counts",
+        "queries",
         method="noise was added",
         public="Queries",
     )

@@ -35,7 +35,7 @@ def test_an_interval_misses_as_seldom_as_it_says_and_hardly_more_seldom(job: str
     else:
         coded = GROUPS.assign(x=(GROUPS["x"] < 12).astype(int) + (GROUPS["x"] < 3))
         made, truth = rf.release_shares(coded, ["x"], answers=[0, 1, 2], suppress_below=1, **how), 0.6
-        assert dict(made.settings)["threshold"] == "1 answers"
+        assert "answers below 1 are not shown" in made.statement.public
         table = {name: values[::3] for name, values in made.columns.items()}
     low, high = (
         np.array([math.nan if end is None else end for end in table[end]]) for end in ("low", "high")
@@ -120,7 +120,7 @@ def test_every_small_group_and_neighbour_is_within_the_account_of_quantiles() ->
 def test_the_cost_of_quantiles_is_that_of_the_worst_person_by_hand() -> None:
     frame = pandas.DataFrame({"x": [1] * 5 + [2] * 9 + [3] * 4})
     made = rf.release_quantiles(frame, "x", candidates=[1, 2, 3], epsilon=1.0, delta=1e-9, coverage=None)
-    scale = float(dict(made.settings)["noise of ranks"].split("scale ")[1].split()[0])
+    scale = eval(dict(made.settings)["law"], {"GumbelWinner": GumbelWinner}).scale
 
     def chances(counts: list[int]) -> torch.Tensor:
         return torch.softmax(Target(0.5, 0.0).utility(torch.tensor(counts).double()) / scale, dim=-1)

@@ -162,16 +162,7 @@ def release_counts(
         bar_chart("Counts", caption, "count", lines, cells),
         released,
         shown["standard_error"],
-        (
-            (
-                "noise",
-                f"{used.name}, standard deviation {used.deviation:.6g}, on multiples of {used.step or 1:g}",
-            ),
-            ("standard error", f"{errors_of_sum(used, coverage, 1)[0]:.6g}"),
-            ("threshold", "none" if threshold is None else str(threshold)),
-            ("cells", f"{theta.numel():,}"),
-            ("cells of one person", f"at most {most}"),
-        ),
+        used,
         intervals={"low": shown["low"], "high": shown["high"]},
         hidden="" if threshold is None else f"<{threshold}",
         units="cells",

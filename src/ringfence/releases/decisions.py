@@ -308,12 +308,7 @@ def announce(
         chart,
         {words.winner: [names[number] for number in winners]},
         None,
-        (
-            ("law", repr(law)),
-            (words.queries, f"{len(votes.queries):,}"),
-            (words.candidates, f"{len(votes.choices):,}"),
-            *poll.settings,
-        ),
+        law,
         units=words.queries,
         data="votes",
         hidden="no answer",

@@ -137,20 +137,13 @@ def release_means(
         "suppressed": size.isnan().tolist(),
     }
     alone = used.exceeded(threshold - 1.5)  # the chance that one person alone is shown
-    largest = max(column.half for column in columns)
     return read.source.release(
         account,
         budget,
         read.chart("mean", released, coverage),
         released,
         none_for_nan(read.halves * error),
-        (
-            ("limits", read.limits),
-            ("noise of a sum", f"{used.name}, {largest * used.total:.6g}"),
-            ("noise of a size", f"{used.name}, {used.size:.6g}"),
-            ("threshold", f"{threshold} people"),
-            ("groups of one person", f"at most {read.most}"),
-        ),
+        used,
         method=f"{read.clamping}, {used.name} noise "
         f"was added, and groups with a noisy size below {threshold} are not shown (the noise decides: "
         "one person alone is a group that is shown with a chance of at most "
@@ -223,11 +216,7 @@ def release_sums(
         read.chart("sum", released, coverage),
         released,
         (read.halves * used.deviation).tolist(),
-        (
-            ("limits", read.limits),
-            ("noise", f"{used.name}, standard deviation {used.deviation:.6g} of the larger limit"),
-            ("groups of one person", f"at most {read.most}"),
-        ),
+        used,
         method=f"{read.clamping}, and {used.name} noise with a standard deviation of "
         f"{', '.join(f'{column.half * used.deviation:,.3g} ({column.of})' for column in columns)} was "
         "added to every sum",
@@ -315,28 +304,18 @@ def release_shares(
     measured = partial(Measured, promised, (), {"counts": flat.tolist()})
     account = budget.charge(ReleaseAccount(promised, budget.delta, measured), "release_shares")
     noisy = used.draw(budget, flat * _COUNTED, "answers").split([people.numel() for people in counts])
-    parts = [
+    released = _joined(
         shares_of(drawn.view(-1, size), used, least, coverage)
         for drawn, size in zip(noisy, sizes, strict=True)
-    ]
-    released: dict[str, list[Any]] = {
-        name: [value for part in parts for value in part[name]]
-        for name in ("share", "low", "high", "people", "suppressed")
-    }
-    errors = [value for part in parts for value in part["standard_error"]]
-    columns: Columns = {name: [value for own in keys for value in own[name]] for name in keys[0]}
+    )
+    errors, columns = released.pop("standard_error"), _joined(keys)
     return replace(source, keys=columns).release(
         account,
         budget,
         interval_chart("Shares", "share of those who answered", released, columns, coverage),
         released,
         errors,
-        (
-            ("noise of a count", f"{used.name}, standard deviation {used.deviation:.6g}"),
-            ("threshold", f"{least} answers"),
-            ("questions", f"{len(names):,}"),
-            ("cells of one person", f"at most {most} of each question"),
-        ),
+        used,
         units="cells of every question",
         method=f"{used.name} noise with a standard deviation of {used.deviation:.3g} was added to the "
         f"number of people who gave each answer, and questions with a noisy number of answers below "
@@ -345,6 +324,15 @@ def release_shares(
         coverage=coverage,
         leaves_out=("A share is one of the people in the data who answered.",),
     )
+
+
+def _joined(parts: Iterable[Columns]) -> dict[str, list[Any]]:
+    """Tables with the same columns below each other."""
+    joined: dict[str, list[Any]] = {}
+    for part in parts:
+        for name, values in part.items():
+            joined.setdefault(name, []).extend(values)
+    return joined
 
 
 _LEFT_OUT = "Means and sums are those of clamped values, each rounded to a millionth of the larger limit."
@@ -576,25 +564,14 @@ def question_cells(
     """
     if question in groups.columns:
         raise ValueError(f"questions must not name the column {question!r}, which by names")
-    column = rows.column("questions", question)
-    named, edges = (
-        {str(name): values for name, values in own.items() if str(name) == question}
-        if isinstance(own, Mapping)
-        else {}
-        for own in (domain, bins)
-    )
-    if answers is not None and not named and not edges:
+    rows.column("questions", question)
+    named, edges = (own if isinstance(own, Mapping) else {} for own in (domain, bins))
+    if answers is not None and question not in map(str, (*named, *edges)):
         named = {question: answers}
-    own = column.type().is_boolean() and not rows.text
-    if not named and not edges and not own:
-        raise ValueError(
-            f"answers= or domain= must list the public answers of column {question!r}: taken from the data "
-            "they would give away which of them occur"
-        )
-    [axis] = public_cells(rows, question, named or None, edges or None, missing="drop").axes
+    [axis] = public_cells(rows, question, named, edges, missing="drop").axes
     if len(axis.values) < 2:
         raise ValueError(f"column {question!r} must have at least 2 public answers, got {[*axis.values]}")
-    axis = axis if edges else replace(axis, argument="answers")
+    axis = axis if axis.argument == "bins" else replace(axis, argument="answers")
     return Cells((*groups.axes, axis), groups.missing)
 
 

@@ -134,11 +134,7 @@ def release_quantiles(
         interval_chart(title, str(of), released, keys if len(levels) > 1 else groups.columns, coverage),
         released,
         (),  # an interval says more
-        (
-            ("candidates", f"{len(values):,} from {values[0]:,} to {values[-1]:,}"),
-            ("noise of ranks", f"Gumbel, scale {law.scale:.6g} for a range of 1"),
-            ("groups of one person", f"at most {most}"),
-        ),
+        law,
         method=f"each was drawn from {len(values):,} public values between {values[0]:,} and "
         f"{values[-1]:,}, to the nearest of which every value of {of} was rounded, so that the number of "
         f"people below it is off by {math.ceil(ranks):,} or more with a chance of at most 5 %{interval}",

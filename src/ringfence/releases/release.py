@@ -231,14 +231,17 @@ class Source:
         chart: Chart,
         released: Columns,
         errors: Sequence[float | None] | None,
-        settings: tuple[tuple[str, str], ...],
+        law: object,
         *,
+        units: str = "groups",
         hidden: str = "suppressed",
         intervals: Columns | None = None,
         **words: Any,
     ) -> "Release":
         """The release of a table from this data and its chart; ``words`` are those of ``statement``."""
-        said = self.statement(account, budget, released=chart.title.split()[0].lower(), **words)
+        said = self.statement(account, budget, chart.title.split()[0].lower(), units, **words)
+        counted = "all" if self.at_most is None else f"at most {self.at_most:,}"
+        settings = (("law", repr(law)), (f"{units} of one person", counted))
         table = (chart, self.keys, released, errors, hidden, self.like, account, said)
         return Release(*table, settings, tuple(self.for_owner), intervals or {})
 
@@ -246,11 +249,11 @@ class Source:
         self,
         account: ReleaseAccount,
         budget: Budget,
-        *,
         released: str,
+        units: str,
+        *,
         method: str,
         public: str,
-        units: str = "groups",
         data: str = "data",
         coverage: float | None = None,
         promises: Sequence[str] = (),
@@ -266,7 +269,7 @@ class Source:
         shown = account.epsilon if budget.epsilon is None else budget.epsilon
         person = "person (each row is taken as one person)" if self.rows_are == "rows" else "person"
         testing = " Fixed seed: for testing, not a private release." if budget.noise.seeded else ""
-        intervals, missed = "", ()
+        intervals, missed = "", tuple[str, ...]()
         if coverage is not None:
             intervals = f"; the intervals have a coverage of {coverage:.3g}"
             missed = (
@@ -369,9 +372,11 @@ def bar_chart(
 
 
 def _part(line: Line, places: Sequence[int]) -> Line:
-    ends = {"y": line.y, "low": line.low, "high": line.high}
-    some = {name: tuple(own[place] for place in places) for name, own in ends.items() if own is not None}
-    return replace(line, x=tuple(range(len(places))), **some)
+    y, low, high = (
+        None if ends is None else tuple(ends[place] for place in places)
+        for ends in (line.y, line.low, line.high)
+    )
+    return replace(line, x=tuple(range(len(places))), y=y or (), low=low, high=high)
 
 
 def interval_chart(
@@ -478,14 +483,12 @@ class Release:
         """
         if len(self.keys) != 2:
             raise ValueError(f"a cross-table must have 2 key columns, got {', '.join(self.keys) or 'none'}")
-        down, across = self.keys.values()
-        numbers = {
-            (a, b): _written(value)
-            for a, b, value in zip(down, across, next(iter(self.released.values())), strict=True)
-        }
-        wide = list(dict.fromkeys(across))
-        rows = [(_written(a), *(numbers.get((a, b), "") for b in wide)) for a in dict.fromkeys(down)]
-        return _write_csv(Path(path), [(next(iter(self.keys)), *map(_written, wide)), *rows])
+        heights = next(iter(self.released.values()))
+        numbers = dict(zip(zip(*self.keys.values(), strict=True), heights, strict=True))
+        down, across = map(dict.fromkeys, self.keys.values())
+        rows = [(a, *(numbers.get((a, b)) for b in across)) for a in down]
+        header = (next(iter(self.keys)), *across)
+        return _write_csv(Path(path), [tuple(map(_written, row)) for row in (header, *rows)])
 
     def save(self, folder: str | Path, private: str | Path | None = None) -> list[Path]:
         """Writes table.csv, statement.txt, chart.png and report.html, which may be published: a new folder.
