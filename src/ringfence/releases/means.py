@@ -121,8 +121,7 @@ def release_means(
     used = mean_noise(budget, read.most, len(columns))
     threshold = clear_size(used) if threshold is None else max(threshold, 1)
     promised = used.loss(read.people, read.most, len(columns))
-    measured = partial(Measured, promised)
-    account = budget.charge(ReleaseAccount(promised, budget.delta, measured), "release_means")
+    account = budget.charge(ReleaseAccount(promised, budget.delta), "release_means")
     size, total = used.draw(budget, read.people, read.units)
     size = torch.where(size <= threshold - 0.5, math.nan, size)  # a group that is hidden hides its sum, too
     size = size.repeat_interleave(len(total) // len(size))
@@ -142,7 +141,7 @@ def release_means(
         budget,
         read.chart("mean", released, coverage),
         released,
-        none_for_nan(read.halves * error),
+        none_for_nan(read.units_of_rows[3] * error),
         used,
         method=f"{read.clamping}, {used.name} noise "
         f"was added, and groups with a noisy size below {threshold} are not shown (the noise decides: "
@@ -207,7 +206,7 @@ def release_sums(
     total = used.draw(budget, read.units, "sums")
     far = used.deviations(coverage) * used.deviation
     released = {
-        name: (read.halves * (total + sign * far)).tolist()
+        name: (read.units_of_rows[3] * (total + sign * far)).tolist()
         for name, sign in (("sum", 0), ("low", -1), ("high", 1))
     }
     return read.source.release(
@@ -215,7 +214,7 @@ def release_sums(
         budget,
         read.chart("sum", released, coverage),
         released,
-        (read.halves * used.deviation).tolist(),
+        (read.units_of_rows[3] * used.deviation).tolist(),
         used,
         method=f"{read.clamping}, and {used.name} noise with a standard deviation of "
         f"{', '.join(f'{column.half * used.deviation:,.3g} ({column.of})' for column in columns)} was "
@@ -379,17 +378,10 @@ class Sums:
         return ", ".join(column.of for column in self.columns)
 
     @property
-    def limits(self) -> str:
-        """The limits in words."""
-        said = [f"{column.lower:,.10g} to {column.upper:,.10g}" for column in self.columns]
-        if len(said) == 1:
-            return said[0]
-        return ", ".join(f"{column.of} {one}" for column, one in zip(self.columns, said, strict=True))
-
-    @property
     def clamping(self) -> str:
         """The first step, for a statement."""
-        return f"values of {self.names} were clamped to {self.limits}"
+        limits = (f"{column.lower:,.10g} to {column.upper:,.10g}" for column in self.columns)
+        return f"values of {self.names} were clamped to {' and '.join(limits)}"
 
     def chart(self, what: str, released: Columns, coverage: float) -> Chart:
         """A panel for each column."""
@@ -399,20 +391,15 @@ class Sums:
         return interval_chart(title, label, released, rows, coverage, one_scale=alone)
 
     @property
-    def halves(self) -> Tensor:
-        """The number that a measured value of 1 stands for, in each row."""
-        return self._of_columns([column.half for column in self.columns])
+    def units_of_rows(self) -> Tensor:
+        """The lower and upper limit of each row, its middle, and the number that a measured 1 stands for."""
+        columns = torch.tensor([column[1:] for column in self.columns], dtype=torch.float64)
+        return columns.T.repeat(1, len(self.people))
 
     def scaled(self, values: Tensor, stretch: float = 0.0) -> list[float | None]:
         """Values as they are outside, within their limits; None for NaN."""
-        middle, low, high = (
-            self._of_columns([getattr(column, name) for column in self.columns])
-            for name in ("middle", "lower", "upper")
-        )
-        return none_for_nan((middle + self.halves * (values + stretch)).clamp(low, high))
-
-    def _of_columns(self, values: list[float]) -> Tensor:
-        return torch.tensor(values, dtype=torch.float64).repeat(len(self.people))
+        low, high, middle, half = self.units_of_rows
+        return none_for_nan((middle + half * (values + stretch)).clamp(low, high))
 
 
 def read_sums(opened: AbstractContextManager[Opened], columns: Sequence[Clamped], person: Any | None) -> Sums:

@@ -66,7 +66,7 @@ class ReleaseAccount:
 
     promised: PrivacyLoss  # for every dataset
     delta: float
-    measure: Callable[[], Measured] = field(repr=False)
+    measure: Callable[[], Measured] | None = field(default=None, repr=False)  # None: everybody pays the same
     adaptive: bool = False  # whether what was asked may depend on earlier answers
 
     @cached_property
@@ -86,7 +86,7 @@ class ReleaseAccount:
 
     @cached_property
     def _measured(self) -> Measured:
-        return self.measure()
+        return Measured(self.promised) if self.measure is None else self.measure()
 
     @property
     def cost(self) -> PrivacyLoss:
@@ -114,9 +114,7 @@ class ReleaseAccount:
 
     def plus(self, further: PrivacyLoss) -> "ReleaseAccount":
         """The account of this release and a further Gaussian one, which tight proofs do not know."""
-        return replace(
-            self, promised=self.promised + further, measure=partial(_with_further, self.measure, further)
-        )
+        return replace(self, promised=self.promised + further, measure=partial(_with_further, self, further))
 
     @property
     def per_instance(self) -> PerInstance:
@@ -157,9 +155,8 @@ class ReleaseAccount:
         return "\n".join((first, *([asked] if self.adaptive else ()), *self._measured.sentences))
 
 
-def _with_further(measure: Callable[[], Measured], further: PrivacyLoss) -> Measured:
-    measured = measure()
-    return measured._replace(cost=measured.cost + further, proofs=())
+def _with_further(account: ReleaseAccount, further: PrivacyLoss) -> Measured:
+    return account._measured._replace(cost=account.cost + further, proofs=())
 
 
 @dataclass(frozen=True)
