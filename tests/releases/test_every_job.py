@@ -149,8 +149,6 @@ def test_the_smallest_proof_is_the_per_instance_number() -> None:
     assert account.per_instance.proof == "the worst cell, exactly"
     assert account.per_instance.epsilon < account.per_instance.renyi_epsilon
     assert "for the one release it is about" in account.per_instance.statement
-    with pytest.raises(FloatingPointError, match=r"more than epsilon=0\.5"):
-        Budget.checked(0.5, 1e-6).charge(account, "a table")
 
 
 @pytest.mark.parametrize(
