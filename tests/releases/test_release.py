@@ -76,6 +76,7 @@ def test_a_table_is_printed_with_its_sentence(table: rf.Release) -> None:
     assert lines[-1] == table.statement.public
     long = rf.release_counts(np.zeros(100), sigma=1.0)
     assert "... and 40 rows more" in str(long)
+    assert re.fullmatch(r"\d,\d{3},\d{3}", rf.release_counts(np.array([2e6]), sigma=9.0).rows()[0][-1])
 
 
 def test_an_account_that_cannot_be_written_leaves_no_table(table: rf.Release, tmp_path: Path) -> None:

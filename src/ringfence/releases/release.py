@@ -405,7 +405,7 @@ class Release:
     (3, True, 'These counts are protected by differential privacy (epsilon 1, delta 1e-06) for each person')
     """
 
-    drawn: Chart
+    drawn: Chart = field(repr=False)
     keys: Columns
     released: Columns
     standard_errors: Sequence[float | None] | None  # None: chances of error, which the account has
