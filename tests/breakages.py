@@ -1159,7 +1159,7 @@ totals with the interval of one cell
 @ src/ringfence/releases/budget.py: releases/means
 intervals with Laplace noise as wide as if it had one scale
 - NormalDist().inv_cdf(0.5 + 0.5 * coverage)) * _WIDER
-+ 0) * _WIDER
++ 0.0) * _WIDER
 
 @ src/ringfence/releases/budget.py: releases/budget
 a person in several cells charged for one of them

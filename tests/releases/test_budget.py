@@ -148,3 +148,13 @@ def test_noise_beyond_what_can_be_drawn_is_gaussian_or_refused() -> None:
     for wrong in ({"noise": "laplace", "delta": 1e-15}, {"delta": 0.0}):
         with pytest.raises(ValueError, match=r"epsilon must be larger with Laplace noise, got 1e-10"):
             rf.release_counts(np.zeros(2), epsilon=1e-10, **wrong)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 1e4, 3e5, 1e6, 3e6])
+@pytest.mark.parametrize("coverage", [0.5, 0.95, 0.9999])
+def test_intervals_of_sums_hold_where_the_law_has_few_steps(epsilon: float, coverage: float) -> None:
+    made = rf.release_sums(np.ones((1, 1)), 0, lower=0, upper=1, epsilon=epsilon, coverage=coverage)
+    noise = eval(dict(made.settings)["law"], {"LaplaceNoise": LaplaceNoise})
+    far = (made.columns["high"][0] - made.columns["sum"][0]) * noise.units
+    beyond = math.floor(far + 1e-3) + 1  # steps
+    assert 2 * noise.ratio**beyond / (1 + noise.ratio) <= 1 - coverage

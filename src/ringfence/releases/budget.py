@@ -36,7 +36,7 @@ _ROUNDED = 1 + 1e-10  # what accounts add for rounding
 _SMOOTH = 2.0**-10  # deviations that the grid of fine noise may take from an interval
 _WIDER = 1 + 1e-3  # than the deviations of continuous noise
 _SUMMED = 40.0  # deviations to either side, within which the law of a sum is computed
-_MOST_SUMMED = 1 << 22  # points of that law
+_MOST_SUMMED, _MOST_ALONE = 1 << 22, 1 << 16  # points of that law, and of the law of one number
 _GAIN = 0.999  # of the scale: less than that is not looked for
 _LARGEST_DELTA = 0.1
 _LARGEST = 2.0**60  # standard deviation of noise, so that what is drawn can be written down
@@ -261,9 +261,10 @@ class LaplaceNoise:
         quantile of these two is never exceeded: computed for sums of up to 51, not proved.
 
         >>> [round(LaplaceNoise.deviations(coverage), 3) for coverage in (0.5, 0.95)]
-        [0.675, 2.12]
+        [0.676, 2.121]
         """
-        return max(-math.log1p(-coverage) / math.sqrt(2), NormalDist().inv_cdf(0.5 + 0.5 * coverage)) * _WIDER
+        alone = -math.log1p(-coverage) / math.sqrt(2)
+        return max(alone, NormalDist().inv_cdf(0.5 + 0.5 * coverage)) * _WIDER + _SMOOTH
 
     def chances(self, points: Tensor) -> Tensor:
         """The chances that a released number is so far above the true one, at whole numbers."""
@@ -325,7 +326,7 @@ def errors_of_sum(noise: TableNoise, coverage: float, numbers: int) -> tuple[flo
     """
     error = math.hypot(noise.deviation, (noise.step or 0.0) / math.sqrt(12)) * math.sqrt(numbers)
     far = math.ceil(_SUMMED * error)
-    if 2 * far > _MOST_SUMMED:
+    if 2 * far > (_MOST_ALONE if numbers == 1 else _MOST_SUMMED):
         smooth = noise.deviations(coverage) * noise.deviation * math.sqrt(numbers)
         return error, smooth + (noise.step or 1.0) / 2 * numbers
     points = torch.arange(-far, far, dtype=torch.float64)

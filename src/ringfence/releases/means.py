@@ -204,7 +204,7 @@ def release_sums(
     measured = partial(Measured, promised, (), {"units": read.units.tolist()})
     account = budget.charge(ReleaseAccount(promised, budget.delta, measured), "release_sums")
     total = used.draw(budget, read.units, "sums")
-    far = used.deviations(coverage) * used.deviation
+    far = used.deviations(coverage) * used.deviation + 1 / UNITS  # a step of the law, where it has steps
     released = {
         name: (read.units_of_rows[3] * (total + sign * far)).tolist()
         for name, sign in (("sum", 0), ("low", -1), ("high", 1))
