@@ -30,7 +30,7 @@ from pandas import DataFrame, read_csv
 import ringfence as rf
 from ringfence.numerics.rounding import rounded_up
 from ringfence.releases.ballots import Poll, gumbel_law
-from ringfence.releases.budget import Budget, LaplaceNoise, count_noise
+from ringfence.releases.budget import Budget, LaplaceNoise, count_noise, errors_of_sum
 from ringfence.releases.cells import UNITS
 from ringfence.releases.means import mean_noise
 
@@ -72,7 +72,7 @@ def counts(epsilon: float, cells: int) -> dict[str, float]:
     budget, norm = Budget.checked(epsilon, DELTA, kind="auto"), math.sqrt(cells)
     used = count_noise(budget, cells)
     return {
-        f"here, {used.name}": used.error,
+        f"here, {used.name}": errors_of_sum(used, 0.95, 1)[0],
         "OpenDP Laplace": opendp_laplace(epsilon, cells),
         "OpenDP Gaussian": opendp_gaussian(epsilon, norm),
         "diffprivlib geometric": math.sqrt(Geometric(epsilon=epsilon, sensitivity=cells).variance(0)),
@@ -87,7 +87,7 @@ def sums(epsilon: float, cells: int) -> dict[str, float]:
     used, norm = count_noise(Budget.checked(epsilon, DELTA, kind="auto"), cells, UNITS), math.sqrt(cells)
     analytic = GaussianAnalytic(epsilon=epsilon, delta=DELTA, sensitivity=norm)
     return {
-        f"here, {used.name}": used.error,
+        f"here, {used.name}": used.deviation,
         "OpenDP Laplace": opendp_laplace(epsilon, cells * UNITS) / UNITS,
         "OpenDP Gaussian": opendp_gaussian(epsilon, norm),
         "diffprivlib Laplace": math.sqrt(2) * cells / epsilon,

@@ -1074,8 +1074,8 @@ several sums for the price of one
 
 @ src/ringfence/releases/counts.py: releases/shares_sums_quantiles
 intervals of counts that are too short
-- used.error, total - far, total
-+ used.error, total - far / 2, total
+- error, total - far, total
++ error, total - far / 2, total
 
 @ src/ringfence/releases/quantiles.py: releases/shares_sums_quantiles
 noise of ranks for half of what one person moves
@@ -1154,12 +1154,12 @@ a killed process leaves a part of a release
 
 @ src/ringfence/releases/budget.py: releases/shares_sums_quantiles
 totals with the interval of one cell
-- if numbers == 1:
-+ if numbers:
+- .chances(points))) ** numbers
++ .chances(points)))
 @ src/ringfence/releases/budget.py: releases/means
 intervals with Laplace noise as wide as if it had one scale
-- return max(alone, float(high.max())) * _WIDER
-+ return alone
+- NormalDist().inv_cdf(0.5 + 0.5 * coverage)) * _WIDER
++ 0.0) * _WIDER
 
 @ src/ringfence/releases/budget.py: releases/budget
 a person in several cells charged for one of them

@@ -85,3 +85,9 @@ def test_states_of_any_content_are_refused_by_name() -> None:
         checks.state("Account", 1, {"kind": "Account", "version": True}, set())
     with pytest.raises(ValueError, match="settings must be a list of 3"):
         checks.listed("settings", [1, 2], length=3)
+
+
+def test_a_tensor_is_no_list_of_names() -> None:
+    with pytest.raises(ValueError, match="of must be a list, got tensor"):
+        checks.listed("of", torch.ones(2))
+    assert checks.listed("of", np.array(["a", "b"])) == ["a", "b"]

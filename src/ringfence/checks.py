@@ -261,28 +261,26 @@ def keys(name: str, state: object, expected: set[str]) -> None:
         raise ValueError(f"{name} has missing keys {missing}, unknown keys {unknown}")
 
 
+def _between(name: str, value: object, interval: str, holds: Callable[[float], bool]) -> float:
+    found = number(name, value)
+    if not holds(found):
+        raise ValueError(f"{name} must be in {interval}, got {value!r}")
+    return found
+
+
 def probability(name: str, value: object) -> float:
     """``value``, a number strictly between 0 and 1."""
-    share = number(name, value)
-    if not 0 < share < 1:
-        raise ValueError(f"{name} must be in (0, 1), got {value!r}")
-    return share
+    return _between(name, value, "(0, 1)", lambda share: 0 < share < 1)
 
 
 def probability_or_zero(name: str, value: object) -> float:
     """``value``, a number from 0 on and below 1: a delta where pure differential privacy is possible."""
-    share = number(name, value)
-    if not 0 <= share < 1:
-        raise ValueError(f"{name} must be in [0, 1), got {value!r}")
-    return share
+    return _between(name, value, "[0, 1)", lambda share: 0 <= share < 1)
 
 
 def rate(name: str, value: object) -> float:
-    """``value``, a number above 0 and at most 1."""
-    share = number(name, value)
-    if not float_info.min <= share <= 1:
-        raise ValueError(f"{name} must be in (0, 1], got {value!r} (a subnormal number counts as 0)")
-    return share
+    """``value``, a number above 0 and at most 1; a subnormal number counts as 0."""
+    return _between(name, value, "(0, 1]", lambda share: float_info.min <= share <= 1)
 
 
 def share(name: str, value: object) -> Tensor:

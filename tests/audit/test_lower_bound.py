@@ -156,6 +156,7 @@ def test_what_is_proved_is_not_refuted() -> None:
     assert not found.refutes(epsilon=found.epsilon_lower_bound)
     assert not found.refutes(mu=found.mu_lower_bound)
     assert found.refutes(mu=0.99 * found.mu_lower_bound)
+    assert found.statement.startswith("These scores: at delta = 1e-06 epsilon is at least ")
 
 
 def test_bands_hold_the_true_rate() -> None:

@@ -42,8 +42,8 @@ def test_account_prints_every_number_and_what_it_promises(folder: Path) -> None:
 
 
 def test_account_of_noise_bounded_around_the_value(folder: Path) -> None:
-    asked = shlex.split("account --sigma 1 --norm 1 --coordinates 100 --steps 10 --sampling-rate 0.1")
-    row = json.loads(ran(*asked, "--noise-bound=-8,7", "--json"))
+    asked = shlex.split("account --sigma 1 --norm 1 --coordinates 100 --steps 10")
+    row = json.loads(ran(*asked, "--noise-bound=-8,7", "--sampling-rate", 0.1, "--json"))
     expected = bounded_noise_epsilon(
         1.0, (-8.0, 7.0), norm=1.0, coordinates=100, delta=1e-5, steps=10, sampling_rate=0.1
     )

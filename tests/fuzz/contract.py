@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from ringfence.accounting.calibration import PerInstanceCalibrationWarning
+from ringfence.report.chart import Chart
 
 # What a refusal may name beside the arguments: their parts.
 PARTS = (
@@ -78,7 +79,7 @@ def as_in_the_tests() -> None:
 
 
 def nan_in(value: Any, place: str = "") -> str | None:
-    """Where a NaN is: in a number, a tensor, an array, a container or a dataclass.
+    """Where a NaN is: in a number, a tensor, an array, a container or a dataclass; in a chart it is a gap.
 
     >>> nan_in({"a": [1.0, math.nan]}), nan_in(torch.ones(3))
     ("['a'][1]", None)
@@ -90,6 +91,8 @@ def nan_in(value: Any, place: str = "") -> str | None:
     if isinstance(value, float):
         return place if math.isnan(value) else None
     parts: list[tuple[str, Any]] = []
+    if isinstance(value, Chart):
+        return None
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         parts = [(f".{field.name}", getattr(value, field.name)) for field in dataclasses.fields(value)]
     elif isinstance(value, Mapping):

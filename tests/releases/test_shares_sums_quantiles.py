@@ -12,7 +12,7 @@ import torch
 import ringfence as rf
 from ringfence.accounting.decisions import loss_of_any
 from ringfence.mechanisms.winner import GumbelWinner
-from ringfence.releases.budget import GaussianNoise, LaplaceNoise, half_width_of_sum
+from ringfence.releases.budget import GaussianNoise, LaplaceNoise, errors_of_sum
 from ringfence.releases.counts import non_negative, with_totals
 from ringfence.releases.quantiles import Target, level_range
 
@@ -35,7 +35,7 @@ def test_an_interval_misses_as_seldom_as_it_says_and_hardly_more_seldom(job: str
     else:
         coded = GROUPS.assign(x=(GROUPS["x"] < 12).astype(int) + (GROUPS["x"] < 3))
         made, truth = rf.release_shares(coded, ["x"], answers=[0, 1, 2], suppress_below=1, **how), 0.6
-        assert dict(made.settings)["threshold"] == "1 answers"
+        assert "answers below 1 are not shown" in made.statement.public
         table = {name: values[::3] for name, values in made.columns.items()}
     low, high = (
         np.array([math.nan if end is None else end for end in table[end]]) for end in ("low", "high")
@@ -120,7 +120,7 @@ def test_every_small_group_and_neighbour_is_within_the_account_of_quantiles() ->
 def test_the_cost_of_quantiles_is_that_of_the_worst_person_by_hand() -> None:
     frame = pandas.DataFrame({"x": [1] * 5 + [2] * 9 + [3] * 4})
     made = rf.release_quantiles(frame, "x", candidates=[1, 2, 3], epsilon=1.0, delta=1e-9, coverage=None)
-    scale = float(dict(made.settings)["noise of ranks"].split("scale ")[1].split()[0])
+    scale = eval(dict(made.settings)["law"], {"GumbelWinner": GumbelWinner}).scale
 
     def chances(counts: list[int]) -> torch.Tensor:
         return torch.softmax(Target(0.5, 0.0).utility(torch.tensor(counts).double()) / scale, dim=-1)
@@ -169,15 +169,16 @@ def test_non_negative_numbers_are_the_nearest_with_their_sum(noisy: list[int]) -
 @pytest.mark.parametrize(
     "noise", [LaplaceNoise(0.7), LaplaceNoise(20.0), GaussianNoise(0.8), GaussianNoise(9)]
 )
-@pytest.mark.parametrize("numbers", [2, 50])
+@pytest.mark.parametrize("numbers", [1, 2, 50])
 def test_the_interval_of_a_total(noise: Any, numbers: int) -> None:
     generator = np.random.default_rng(4)
     size = (40_000, numbers)
     if noise.name == "Laplace":
         drawn = generator.geometric(1 - noise.ratio, size) - generator.geometric(1 - noise.ratio, size)
     else:
-        drawn = generator.normal(0, noise.sigma, size).round()
-    far = half_width_of_sum(noise, 0.9, numbers)
+        drawn = generator.normal(0, noise.deviation, size).round()
+    error, far = errors_of_sum(noise, 0.9, numbers)
+    assert drawn.sum(axis=1).std() == pytest.approx(error, rel=0.02)
     missed = float((abs(drawn.sum(axis=1)) > far).mean())
     assert missed < 0.105
     assert float((abs(drawn.sum(axis=1)) > far - 1).mean()) > 0.095

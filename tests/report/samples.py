@@ -74,14 +74,13 @@ def hostile_report() -> Report:
 
 def full_report() -> Report:
     panel = Panel("one", "epsilon", "examples", (Line("sign", (0.5, 2.0), (1.0, 0.0)),))
+    few = Chart("few", "Few", "", (panel,), details="More.")
     table = Table("Epsilon at equal accuracy", ("accuracy", "Gaussian"), (("80%", "1.5"),))
     return Report(
         "A report",
         (
             Section("Figures", ("Some text.",), (everything(), Chart("one", "One", "", (panel,))), (table,)),
-            Section(
-                "What is promised", ("Nothing.\n\nAlmost.",), (everything(),), (), "In a line.", folded=True
-            ),
+            Section("What is promised", ("Nothing.\n\nAlmost.",), (few,), (), "In a line.", folded=True),
         ),
         ("What was run.",),
         (("data", "digits"),),

@@ -136,7 +136,10 @@ def saved_run(path: Path, **changes: Any) -> rf.PrivacyEngine:
 SECURE = {"secure": True, "public_size": 41, "loss": nn.functional.cross_entropy}
 
 
-@pytest.mark.parametrize("changes", [{"seed": 7}, SECURE, {"sampling": "full"}, {"max_batch_size": 13}])
+ALLOCATED = {"sampling": "random_allocation"}
+
+
+@pytest.mark.parametrize("changes", [{"seed": 7}, SECURE, ALLOCATED, {"max_batch_size": 13}])
 def test_a_run_with_what_was_released_after_it_was_saved(changes: Any, tmp_path: Path) -> None:
     engine = saved_run(tmp_path / "run.ckpt", **changes)
     source = read_source(tmp_path / "run.ckpt")
@@ -145,7 +148,11 @@ def test_a_run_with_what_was_released_after_it_was_saved(changes: Any, tmp_path:
     assert ours.epsilon == pytest.approx(theirs.epsilon, rel=1e-3)
     assert source.assumptions == engine.run.assumptions
     assert dict(source.settings)["mechanism"] == "TruncatedGaussian(sigma=1.0, bound=(-2.0, 2.0))"
-    assert (", at most 13" in dict(source.settings)["batches"]) == ("max_batch_size" in changes)
+    batches = dict(source.settings)["batches"]
+    assert batches.startswith(
+        "each example once in 4 batches" if changes == ALLOCATED else "each example with"
+    )
+    assert (", at most 13" in batches) == ("max_batch_size" in changes)
     if "public_size" in changes:  # the number of examples is private then
         assert "37" not in json.dumps([source.what, source.settings])
 

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -58,13 +58,27 @@ def account(
     --sampling-rate 0.01 --steps 1000
     """
     if noise_bound is not None:
+        from ringfence.accounting.moving import bounded_noise_epsilon
+        from ringfence.numerics.rounding import rounded_up
+
         others = (theta, sensitivity, at_most, bound, levels)
         if norm is None or others != (None,) * 5 or mechanism not in ("rectified", "gaussian"):
             raise ValueError(
                 "--noise-bound goes with --norm, --coordinates, --sampling-rate, no theta and no other law"
             )
-        claimed = _around(sigma, noise_bound, norm, coordinates, delta, steps, sampling_rate)
-        typer.echo(json.dumps(claimed) if as_json else claimed["statement"])
+        ends = numbers("--noise-bound", noise_bound, (1, 2), "B or LOWER,UPPER, such as 8 or -8,6")
+        interval = (ends[0], ends[1]) if len(ends) == 2 else ends[0]
+        run: dict[str, Any] = {"coordinates": coordinates, "steps": steps, "sampling_rate": sampling_rate}
+        epsilon = bounded_noise_epsilon(sigma, interval, norm=norm, delta=delta, **run)
+        said = (
+            f"epsilon = {rounded_up(epsilon)} at delta = {delta:g}, data-independent: one record more or "
+            f"fewer moves a release by at most {norm:g} (L2), releases: {steps:,}, numbers in each: "
+            f"{coordinates:,}, Poisson rate {sampling_rate:g}, noise N(0, {sigma:g}^2) within {noise_bound} "
+            "of the true value. Floating-point noise, sampling that is not Poisson and divisors that depend "
+            "on the data are not covered."
+        )
+        row = {"epsilon": epsilon, "delta": delta, "data_independent": True, "statement": said}
+        typer.echo(json.dumps(row) if as_json else said)
         return
     if theta is None or coordinates != 1 or sampling_rate != 1:
         raise ValueError(
@@ -87,37 +101,10 @@ def account(
         claim = fixed_theta_guarantee(law, values, size, steps, delta)
     data = claim.as_dict()
     if as_json:
-        row = {"mechanism": repr(law), "sensitivity": size.state(), "coordinates": values.numel()}
+        about = {"mechanism": repr(law), "sensitivity": size.state(), "coordinates": values.numel()}
         data["per_instance"]["statement"] = claim.per_instance.statement
-        typer.echo(json.dumps({**row, **data, "statement": claim.statement}))
+        typer.echo(json.dumps({**about, **data, "statement": claim.statement}))
     else:
-        about = f"{values.numel():,} coordinates, releases: {steps}, delta {delta:g}\n{size.statement}"
-        print_cost(f"{law!r}\n{about}", data)
+        said = f"{values.numel():,} coordinates, releases: {steps}, delta {delta:g}\n{size.statement}"
+        print_cost(f"{law!r}\n{said}", data)
         print_statement(f"\n{claim.statement}\n\n{claim.per_instance.statement}")
-
-
-def _around(
-    sigma: float, noise_bound: str, norm: float, coordinates: int, delta: float, steps: int, rate: float
-) -> dict[str, object]:
-    from ringfence.accounting.moving import bounded_noise_epsilon
-    from ringfence.numerics.rounding import rounded_up
-
-    ends = numbers("--noise-bound", noise_bound, (1, 2), "B or LOWER,UPPER, such as 8 or -8,6")
-    lower, upper = (-ends[0], ends[0]) if len(ends) == 1 else ends
-    epsilon = bounded_noise_epsilon(
-        sigma,
-        (lower, upper),
-        norm=norm,
-        coordinates=coordinates,
-        delta=delta,
-        steps=steps,
-        sampling_rate=rate,
-    )
-    statement = (
-        f"epsilon = {rounded_up(epsilon)} at delta = {delta:g}, data-independent: one record more or fewer "
-        f"moves a release by at most {norm:g} (L2), releases: {steps:,}, numbers in each: {coordinates:,}, "
-        f"Poisson rate {rate:g}, noise N(0, {sigma:g}^2) within [{lower:g}, {upper:g}] of the true value. "
-        "Floating-point noise, sampling that is not Poisson and divisors that depend on the data are "
-        "not covered."
-    )
-    return {"epsilon": epsilon, "delta": delta, "data_independent": True, "statement": statement}

@@ -6,10 +6,9 @@ their functions, because scikit-learn and matplotlib take seconds to load, and n
 """
 
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
 from ringfence import __version__
 from ringfence.cli.account import account
@@ -19,23 +18,7 @@ from ringfence.cli.ledger import ledger
 from ringfence.cli.probe import probe
 from ringfence.cli.release import release
 
-# The order in which help lists the commands, and the headings above them.
-PANELS = {
-    "Release and train": ("release", "probe"),
-    "Say what it cost": ("ledger", "account", "audit", "certificate"),
-}
-
-
-class _InOrder(TyperGroup):
-    """Lists commands as ``PANELS`` does: typer puts groups last, and a newcomer needs ``release`` first."""
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        """The names of all commands, in order."""
-        return [name for names in PANELS.values() for name in names]
-
-
 app = typer.Typer(
-    cls=_InOrder,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -44,11 +27,11 @@ app = typer.Typer(
 _INTERRUPTED = 130  # the exit status
 
 
-_panel = {name: panel for panel, names in PANELS.items() for name in names}
-for command in (account, audit, probe, certificate):
-    app.command(rich_help_panel=_panel[command.__name__])(command)
-for name, group in (("release", release), ("ledger", ledger)):
-    app.add_typer(group, name=name, rich_help_panel=_panel[name])
+# Help shows what has no heading first, and a newcomer needs to release something.
+app.add_typer(release, name="release")
+app.add_typer(ledger, name="ledger")
+for command in (probe, account, audit, certificate):
+    app.command(rich_help_panel="Train, and say what it cost")(command)
 
 
 def _version(asked: bool) -> None:

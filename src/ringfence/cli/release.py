@@ -58,15 +58,41 @@ def read_domains(given: list[str] | None) -> dict[str, list[Any]] | None:
     >>> read_domains(["region=north,south", "smoker=yes,no,"])
     {'region': ['north', 'south'], 'smoker': ['yes', 'no', None]}
     """
-    domains: dict[str, list[Any]] = {}
+    return _of_columns("--domain", given, lambda values: [value or None for value in split(values)])
+
+
+def read_bins(given: list[str] | None) -> dict[str, list[Any]] | None:
+    """The public edges of columns of numbers or dates, like ``read_domains``.
+
+    >>> read_bins(["age=0,18,65,inf", "born=1950-01-01,1980-01-01,2010-01-01"])
+    {'age': [0, 18, 65, inf], 'born': ['1950-01-01', '1980-01-01', '2010-01-01']}
+    """
+    return _of_columns("--bins", given, lambda edges: [_number(edge) for edge in split(edges)])
+
+
+def _of_columns(
+    called: str, given: list[str] | None, read: Callable[[str], list[Any]]
+) -> dict[str, list[Any]] | None:
+    described: dict[str, list[Any]] = {}
     for one in given or []:
         name, equals, values = one.partition("=")
-        new = {name: [value or None for value in split(values)]} if equals else _domain_file(Path(one))
-        for column in new:
-            if column in domains:
-                raise ValueError(f"--domain must give each column once, got {column!r} twice")
-        domains |= new
-    return domains or None
+        new = {name: read(values)} if equals else _described_in(called, Path(one))
+        if twice := new.keys() & described:
+            raise ValueError(f"{called} must give each column once, got {min(twice)!r} twice")
+        described |= new
+    return described or None
+
+
+def _described_in(called: str, path: Path) -> dict[str, list[Any]]:
+    if path.suffix not in (".toml", ".json"):
+        raise ValueError(f"{called} must be NAME=VALUE,VALUE or a .toml or .json file, got {str(path)!r}")
+    try:
+        read = tomllib.loads(path.read_text()) if path.suffix == ".toml" else json.loads(path.read_text())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{called} {path}: {error}") from None
+    if not isinstance(read, dict) or not all(isinstance(values, list) for values in read.values()):
+        raise ValueError(f"{called} {path} must hold a list of values for each column")
+    return read
 
 
 def read_numbers(given: str) -> Any:
@@ -75,58 +101,27 @@ def read_numbers(given: str) -> Any:
     >>> read_numbers("0.5"), read_numbers("0,18,65"), read_numbers("0:30:10")
     (0.5, [0, 18, 65], [0, 10, 20, 30])
     """
+    numbers: list[Any] = split(given)
     try:
         if given.count(":") == 2:
             first, last, step = map(Fraction, given.split(":"))
-            many = (last - first) // step + 1
-            if many > _MOST_IN_A_RANGE:
-                raise ValueError(f"a range must have at most {_MOST_IN_A_RANGE:,} numbers, got {given!r}")
-            return [_number(str(float(first + step * place))) for place in range(many)]
-        numbers = [_number(value) for value in given.split(",")]
-    except (ValueError, ZeroDivisionError) as error:
-        if "range must" in str(error):
-            raise
+            many = min((last - first) // step + 1, _MOST_IN_A_RANGE)  # more than any job takes
+            numbers = [float(first + step * place) for place in range(many)]
+        numbers = [_whole(float(number)) for number in numbers]
+    except (ValueError, ZeroDivisionError):
         raise ValueError(f"{given!r} must be a number, several (1,2,3) or a range (0:100:5)") from None
     return numbers[0] if len(numbers) == 1 else numbers
 
 
-def _number(text: str) -> float:
-    number = float(text)
-    return int(number) if number.is_integer() and abs(number) < 2**53 else number
-
-
-def read_bins(given: list[str] | None) -> dict[str, list[Any]] | None:
-    """The public edges of columns of numbers or dates: each argument is NAME=EDGE,EDGE.
-
-    >>> read_bins(["age=0,18,65,inf", "born=1950-01-01,1980-01-01,2010-01-01"])
-    {'age': [0.0, 18.0, 65.0, inf], 'born': ['1950-01-01', '1980-01-01', '2010-01-01']}
-    """
-    bins: dict[str, list[Any]] = {}
-    for one in given or []:
-        name, _, edges = one.partition("=")
-        if name in bins:
-            raise ValueError(f"--bins must give each column once, got {name!r} twice")
-        try:
-            bins[name] = [float(edge) for edge in edges.split(",")]
-        except ValueError:
-            bins[name] = edges.split(",")
-            if not all(edge[:4].isdigit() and "-" in edge for edge in bins[name]):
-                raise ValueError(
-                    f"--bins must be NAME=EDGE,EDGE with numbers or dates as edges, got {one!r}"
-                ) from None
-    return bins or None
-
-
-def _domain_file(path: Path) -> dict[str, list[Any]]:
-    if path.suffix not in (".toml", ".json"):
-        raise ValueError(f"--domain must be NAME=VALUE,VALUE or a .toml or .json file, got {str(path)!r}")
+def _number(text: str) -> float | str:
     try:
-        read = tomllib.loads(path.read_text()) if path.suffix == ".toml" else json.loads(path.read_text())
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"--domain {path}: {error}") from None
-    if not isinstance(read, dict) or not all(isinstance(values, list) for values in read.values()):
-        raise ValueError(f"--domain {path} must hold a list of values for each column")
-    return read
+        return _whole(float(text))
+    except ValueError:
+        return text  # a date
+
+
+def _whole(number: float) -> float:
+    return int(number) if number.is_integer() and abs(number) < 2**53 else number
 
 
 def read_ledger(url: str | None) -> Any:

@@ -443,12 +443,6 @@ class Poll:
         chances = chances_of_error(law, votes.values(law)).tolist()
         return (*votes.for_owner, expected_wrong(chances, votes.queries))
 
-    @property
-    def settings(self) -> tuple[tuple[str, str], ...]:
-        """Who is protected, and how many votes of one person count, for the report."""
-        counted = "all" if self.at_most is None else f"at most {self.at_most}"
-        return ("votes of one person", counted), ("neighbours", f"one person {self.neighbours}")
-
 
 def room_to_publish(multiplier: float, binary: bool) -> float:
     """The noise multiplier that leaves room for publishing within what ``multiplier`` would cost.

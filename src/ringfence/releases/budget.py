@@ -34,10 +34,9 @@ _LARGEST_SCALE = 2.0**30  # of Laplace noise: with more, too many draws leave a 
 _MOST_COMPOSED = 1024  # cells of one person; with more, Laplace noise is not competitive
 _ROUNDED = 1 + 1e-10  # what accounts add for rounding
 _SMOOTH = 2.0**-10  # deviations that the grid of fine noise may take from an interval
-_WIDER = 1 + 1e-3  # than the largest deviations that were found
-_RATIOS, _KNOTS, _KNOT = 16, 1 << 14, 0.05  # of two scales, at which a tail is taken; and of its integral
+_WIDER = 1 + 1e-3  # than the deviations of continuous noise
 _SUMMED = 40.0  # deviations to either side, within which the law of a sum is computed
-_MOST_SUMMED = 1 << 22  # points of that law
+_MOST_SUMMED, _MOST_ALONE = 1 << 22, 1 << 16  # points of that law, and of the law of one number
 _GAIN = 0.999  # of the scale: less than that is not looked for
 _LARGEST_DELTA = 0.1
 _LARGEST = 2.0**60  # standard deviation of noise, so that what is drawn can be written down
@@ -187,7 +186,7 @@ class GaussianNoise:
     (RectifiedGaussian(sigma=4.24, bound=(19.0, inf)), [0.14, 6.68])
     """
 
-    sigma: float
+    deviation: float
     units: int = 1
 
     name: ClassVar[str] = "Gaussian"
@@ -195,38 +194,24 @@ class GaussianNoise:
     @property
     def step(self) -> float | None:
         """The step of the grid for whole numbers: the smallest that a secure release takes, at least 1."""
-        return max(1.0, 2.0 ** math.ceil(math.log2(self.sigma * _FINEST))) if self.units == 1 else None
+        return max(1.0, 2.0 ** math.ceil(math.log2(self.deviation * _FINEST))) if self.units == 1 else None
 
-    @property
-    def deviation(self) -> float:
-        """The standard deviation of the noise."""
-        return self.sigma
-
-    @property
-    def error(self) -> float:
-        """The standard error of a released number: that of the noise and of rounding."""
-        return math.sqrt(self.sigma**2 + (self.step or 0.0) ** 2 / 12)
-
-    def half_width(self, coverage: float) -> float:
-        """How far a released number is from the true one, except with the chance 1 - ``coverage``."""
-        rounded = self.sigma * _SMOOTH if self.step is None else self.step / 2
-        return self.sigma * NormalDist().inv_cdf(0.5 + 0.5 * coverage) + rounded
-
-    def deviations(self, coverage: float, others: int) -> float:
-        """The deviations that a X + b (Y_1 + ... + Y_others) exceeds with the chance 1 - ``coverage``."""
+    @staticmethod
+    def deviations(coverage: float) -> float:
+        """The standard deviations that sums of such noise exceed with at most the chance 1 - ``coverage``."""
         return NormalDist().inv_cdf(0.5 + 0.5 * coverage) + _SMOOTH
 
     def chances(self, points: Tensor) -> Tensor:
         """The chances that a released number is so far above the true one, at whole numbers."""
-        ends = (points.unsqueeze(0) + torch.tensor([[-0.5], [0.5]])) / self.sigma
+        ends = (points.unsqueeze(0) + torch.tensor([[-0.5], [0.5]])) / self.deviation
         low, high = torch.special.ndtr(-ends.abs())
         return torch.where(points == 0, 1 - low - high, (high - low).abs())
 
     def law(self, threshold: int | None = None) -> Mechanism:
         """The law of a number that is not shown below the threshold."""
         if threshold is None:
-            return Gaussian(self.sigma)
-        return RectifiedGaussian(self.sigma, (threshold - (self.step or 0.0), math.inf))
+            return Gaussian(self.deviation)
+        return RectifiedGaussian(self.deviation, (threshold - (self.step or 0.0), math.inf))
 
     def draw(self, budget: Budget, numbers: Tensor, what: str, threshold: int | None = None) -> Tensor:
         """The noisy numbers of ``numbers``, which are counted in units."""
@@ -234,13 +219,13 @@ class GaussianNoise:
 
     def loss(self, theta: Tensor, at_most: int) -> PrivacyLoss:
         """The loss for every dataset, where one person moves ``at_most`` numbers by at most 1."""
-        return gaussian_loss(math.sqrt(at_most) / self.sigma)
+        return gaussian_loss(math.sqrt(at_most) / self.deviation)
 
     def shown(self, count: float, threshold: int) -> tuple[float, float]:
         """The chance that a true count is shown, and how much too large it then is on average."""
-        least = (threshold - 0.5 - count) / self.sigma  # what rounds up to the threshold is shown
+        least = (threshold - 0.5 - count) / self.deviation  # what rounds up to the threshold is shown
         chance = NormalDist().cdf(-least)
-        return chance, self.sigma * NormalDist().pdf(least) / chance if chance else 0.0
+        return chance, self.deviation * NormalDist().pdf(least) / chance if chance else 0.0
 
 
 @dataclass(frozen=True)
@@ -248,7 +233,7 @@ class LaplaceNoise:
     """Laplace noise on the multiples of 1 / ``units``.
 
     >>> noise = LaplaceNoise(1.0)
-    >>> round(noise.error, 4), [round(value, 4) for value in noise.shown(1, 10)]
+    >>> round(noise.deviation, 4), [round(value, 4) for value in noise.shown(1, 10)]
     (1.357, [0.0001, 9.582])
     """
 
@@ -268,20 +253,18 @@ class LaplaceNoise:
         """The standard deviation of the noise."""
         return math.sqrt(2 * self.ratio) / -math.expm1(-1 / (self.scale * self.units)) / self.units
 
-    @property
-    def error(self) -> float:
-        """The standard error of a released number; nothing is rounded."""
-        return self.deviation
+    @staticmethod
+    def deviations(coverage: float) -> float:
+        """The standard deviations that sums of such noise exceed with at most the chance 1 - ``coverage``.
 
-    def half_width(self, coverage: float) -> float:
-        """How far a released number is from the true one, except with the chance 1 - ``coverage``."""
-        # the chance of more than k steps is 2 ratio^(k + 1) / (1 + ratio)
-        steps = math.log(2 / (1 + self.ratio)) - math.log1p(-coverage)
-        return max(0, math.ceil(self.scale * self.units * steps - 1)) / self.units
+        A weighted sum of any number of Laplace variables lies between one of them and a Gaussian. The larger
+        quantile of these two is never exceeded: computed for sums of up to 51, not proved.
 
-    def deviations(self, coverage: float, others: int) -> float:
-        """The deviations that a X + b (Y_1 + ... + Y_others) exceeds with the chance 1 - ``coverage``."""
-        return laplace_deviations(coverage, others)
+        >>> [round(LaplaceNoise.deviations(coverage), 3) for coverage in (0.5, 0.95)]
+        [0.676, 2.121]
+        """
+        alone = -math.log1p(-coverage) / math.sqrt(2)
+        return max(alone, NormalDist().inv_cdf(0.5 + 0.5 * coverage)) * _WIDER + _SMOOTH
 
     def chances(self, points: Tensor) -> Tensor:
         """The chances that a released number is so far above the true one, at whole numbers."""
@@ -326,59 +309,31 @@ def count_noise(budget: Budget, at_most: int, units: int = 1) -> TableNoise:
     sigma = budget.sigma(math.sqrt(at_most))
     if budget.kind != "gaussian":
         laplace = LaplaceNoise(laplace_scale(budget, at_most, units), units)
-        if is_better(budget, laplace.scale * units, laplace.error, sigma):
+        if is_better(budget, laplace.scale * units, laplace.deviation, sigma):
             return laplace
     return GaussianNoise(sigma, units)
 
 
 @cache
-def half_width_of_sum(noise: TableNoise, coverage: float, numbers: int) -> float:
-    """How far a sum of this many released numbers is from the true one, except with 1 - ``coverage``.
+def errors_of_sum(noise: TableNoise, coverage: float, numbers: int) -> tuple[float, float]:
+    """The standard error of a sum of this many released whole numbers, and the half width of its interval.
 
-    The law of the sum is the power of a Fourier transform.
+    The error is that of the noise and of rounding. The sum is farther from the true one than the half width
+    with at most the chance 1 - ``coverage``: its law is the power of a Fourier transform.
 
-    >>> [half_width_of_sum(LaplaceNoise(1.0), 0.95, numbers) for numbers in (1, 4)]
-    [3.0, 5.0]
+    >>> [round(error, 3) for numbers in (1, 4) for error in errors_of_sum(LaplaceNoise(1.0), 0.95, numbers)]
+    [1.357, 3.0, 2.714, 5.0]
     """
-    if numbers == 1:
-        return noise.half_width(coverage)
-    far = math.ceil(_SUMMED * noise.error * math.sqrt(numbers))
-    if 2 * far > _MOST_SUMMED:
-        rounded = (noise.step or 1.0) / 2 * numbers
-        smooth = laplace_deviations(coverage, numbers - 1)  # more than those of Gaussian noise
-        return smooth * noise.deviation * math.sqrt(numbers) + rounded
+    error = math.hypot(noise.deviation, (noise.step or 0.0) / math.sqrt(12)) * math.sqrt(numbers)
+    far = math.ceil(_SUMMED * error)
+    if 2 * far > (_MOST_ALONE if numbers == 1 else _MOST_SUMMED):
+        smooth = noise.deviations(coverage) * noise.deviation * math.sqrt(numbers)
+        return error, smooth + (noise.step or 1.0) / 2 * numbers
     points = torch.arange(-far, far, dtype=torch.float64)
     law = torch.fft.rfft(torch.fft.ifftshift(noise.chances(points))) ** numbers
     summed = torch.fft.irfft(law, n=2 * far)[:far].clamp(min=0)  # at 0, 1, 2, ...
     beyond = 2 * summed.flip(0).cumsum(0).flip(0)[1:]
-    return float((beyond > 1 - coverage - 1e-12).sum())
-
-
-@cache
-def laplace_deviations(coverage: float, others: int = 1) -> float:
-    """The number of standard deviations that a sum of Laplace variables exceeds with 1 - ``coverage``.
-
-    The sum is a X + b (Y_1 + ... + Y_others), and the number is the largest one over all ratios of a and b,
-    of which many are tried, and a little more. Its tail comes from its characteristic function (Gil-Pelaez
-    1951): P(|S| > x) = 1 - 2 / pi times the integral over t > 0 of sin(t x) / t / (1 + a^2 t^2) /
-    (1 + b^2 t^2)^others.
-
-    >>> round(laplace_deviations(0.95), 3), round(laplace_deviations(0.5), 3), laplace_deviations(0.95, 0)
-    (2.12, 0.574, 2.120...)
-    """
-    alone = -math.log1p(-coverage) / math.sqrt(2)
-    if not others:
-        return alone * _WIDER
-    angle = torch.linspace(0, math.pi / 2, _RATIOS + 1, dtype=torch.float64)[1:].unsqueeze(1)
-    a, b = torch.cos(angle) / math.sqrt(2), torch.sin(angle) / math.sqrt(2 * others)  # of variance 1 together
-    t = (torch.arange(_KNOTS, dtype=torch.float64) + 0.5) * _KNOT
-    weight = _KNOT * 2 / math.pi / t / (1 + (a * t) ** 2) / (1 + (b * t) ** 2) ** others
-    low, high = torch.zeros(_RATIOS, 1, dtype=torch.float64), torch.full((_RATIOS, 1), 40.0).double()
-    for _ in range(30):
-        x = (low + high) / 2
-        above = 1 - (torch.sin(t * x) * weight).sum(dim=1, keepdim=True) > 1 - coverage
-        low, high = torch.where(above, x, low), torch.where(above, high, x)
-    return max(alone, float(high.max())) * _WIDER
+    return error, float((beyond > 1 - coverage - 1e-12).sum())
 
 
 def is_better(budget: Budget, scale: float, error: float, gaussian_error: float) -> bool:

@@ -20,7 +20,7 @@ from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.mechanisms.base import Mechanism
 from ringfence.noise import Noise
 from ringfence.numerics.rounding import rounded_up
-from ringfence.releases.budget import Budget, NoiseKind, TableNoise, count_noise, half_width_of_sum
+from ringfence.releases.budget import Budget, NoiseKind, TableNoise, count_noise, errors_of_sum
 from ringfence.releases.cells import (
     Domain,
     Missing,
@@ -31,7 +31,7 @@ from ringfence.releases.cells import (
     people_in,
 )
 from ringfence.releases.reader import LARGEST_COUNT, Columns, as_numpy, is_array
-from ringfence.releases.release import Bars, Measured, Release, ReleaseAccount, Series, Source
+from ringfence.releases.release import Measured, Release, ReleaseAccount, Source, bar_chart, bars
 
 _COLUMNS = ("count", "suppressed", "standard_error", "low", "high")
 TOTAL = "total"  # in place of a value, in the rows of margins
@@ -136,15 +136,15 @@ def release_counts(
         agreed, source = non_negative(noisy), replace(source, keys=keys)
     shown = shown_counts(used, agreed, noisy, members, threshold, coverage)
     whiskers = (None, None) if margins else (shown["low"], shown["high"])
-    series = [Series("count", shown["count"][: len(noisy)], *whiskers)]
+    lines = [bars("count", shown["count"][: len(noisy)], *whiskers)]
     released: dict[str, list[Any]] = {"count": shown["count"]}
     method = f"{used.name} noise with a standard deviation of {used.deviation:.3g} was added to every count"
     exact, reading = ", whatever the data.", "Counts are not changed after the noise: some may be negative."
     if threshold is not None:
         released["suppressed"] = [count is None for count in shown["count"]]
-        gray = [threshold if count is None else None for count in series[0].heights]
-        if any(gray):
-            series.append(Series(f"below {threshold}, not shown", gray, dashed=True))
+        hidden = [threshold if gone else None for gone in released["suppressed"][: len(noisy)]]
+        if any(hidden):
+            lines.append(bars(f"below {threshold}, not shown", hidden, gray=True))
         method += f", and noisy counts below {threshold} are not shown"
         exact = _selection(threshold, used)
         reading = "A count that is not shown may be larger than the threshold: the noise decides, too."
@@ -159,20 +159,10 @@ def release_counts(
     return source.release(
         account,
         budget,
-        "Counts",
+        bar_chart("Counts", caption, "count", lines, cells),
         released,
         shown["standard_error"],
-        Bars(caption, "count", series, cells),
-        (
-            (
-                "noise",
-                f"{used.name}, standard deviation {used.deviation:.6g}, on multiples of {used.step or 1:g}",
-            ),
-            ("standard error", f"{used.error:.6g}"),
-            ("threshold", "none" if threshold is None else str(threshold)),
-            ("cells", f"{theta.numel():,}"),
-            ("cells of one person", f"at most {most}"),
-        ),
+        used,
         intervals={"low": shown["low"], "high": shown["high"]},
         hidden="" if threshold is None else f"<{threshold}",
         units="cells",
@@ -205,11 +195,9 @@ def shown_counts(
     shown: dict[str, list[Any]] = {name: [] for name in names}
     for cells in members:
         count, total = (sum(numbers[cell] for cell in cells) for numbers in (counts, noisy))
-        far, hidden = (
-            half_width_of_sum(used, coverage, len(cells)),
-            threshold is not None and count < threshold,
-        )
-        row = (count, math.sqrt(len(cells)) * used.error, total - far, total + far)
+        error, far = errors_of_sum(used, coverage, len(cells))
+        row = (count, error, total - far, total + far)
+        hidden = threshold is not None and count < threshold
         for name, value in zip(names, row, strict=True):
             shown[name].append(None if hidden else value)
     return shown

@@ -30,7 +30,7 @@ from ringfence.releases.ballots import (
 from ringfence.releases.budget import Budget, count_noise
 from ringfence.releases.cells import Domain, Missing, checked_at_most
 from ringfence.releases.reader import Columns, kind_of, make_coded_table
-from ringfence.releases.release import Bars, Release, ReleaseAccount, Series, Source
+from ringfence.releases.release import Release, ReleaseAccount, Source, bar_chart, bars
 
 _MANY = 5  # questions, of which shares tell more than majorities
 _NUMBERS = {"yes": 1, "no": -1}  # answers in an array
@@ -294,26 +294,21 @@ def announce(
             f"{law.threshold:g}"
         )
     drawn = [*range(len(votes.choices)), *([-1] if -1 in winners else [])]
-    bars = Bars(
+    chart = bar_chart(
+        words.winners.capitalize(),
         f"How many of {len(winners):,} {words.queries} each {words.candidate} won.",
         f"{words.queries} won",
-        [Series(f"{words.queries} won", [winners.count(at) for at in drawn])],
+        [bars(f"{words.queries} won", [winners.count(at) for at in drawn])],
         {words.candidate: ["no answer" if at < 0 else names[at] for at in drawn]},
     )
     keys, sentences = votes.keys or {words.query: votes.queries}, (*poll.for_owner(law, votes), *for_owner)
     return Source(keys, like, votes.rows_are, poll.at_most, sentences).release(
         account,
         poll.budget,
-        words.winners.capitalize(),
+        chart,
         {words.winner: [names[number] for number in winners]},
         None,
-        bars,
-        (
-            ("law", repr(law)),
-            (words.queries, f"{len(votes.queries):,}"),
-            (words.candidates, f"{len(votes.choices):,}"),
-            *poll.settings,
-        ),
+        law,
         units=words.queries,
         data="votes",
         hidden="no answer",

@@ -18,23 +18,18 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.accounting.ledger import Ledger
-from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.accounting.privacy_loss import PrivacyLoss
-from ringfence.accounting.sensitivity import Sensitivity
-from ringfence.mechanisms.gaussian import Gaussian
-from ringfence.mechanisms.laplace import Laplace
-from ringfence.mechanisms.rectified import RectifiedGaussian
 from ringfence.noise import Noise
 from ringfence.numerics.exact_normal import search
 from ringfence.releases.budget import (
     Budget,
+    GaussianNoise,
     LaplaceNoise,
     NoiseKind,
     TableNoise,
     count_noise,
     gaussian_loss,
     is_better,
-    laplace_deviations,
     laplace_scale,
 )
 from ringfence.releases.cells import (
@@ -50,22 +45,14 @@ from ringfence.releases.cells import (
     sums_in,
 )
 from ringfence.releases.reader import Columns, Rows
-from ringfence.releases.release import (
-    Bars,
-    Measured,
-    Release,
-    ReleaseAccount,
-    Source,
-    interval_bars,
-    several_rows,
-)
+from ringfence.releases.release import Measured, Release, ReleaseAccount, Source, interval_chart, several_rows
+from ringfence.report.chart import Chart
 
 _COLUMNS = ("low", "high", "standard_error", "column")
 # Without a threshold, an empty group is shown with at most the chance of 4 deviations of Gaussian noise.
 CLEAR = 4.0
 _COUNTED = 1 << 10  # units in which answers are counted
 _OF_SHARES = ("question", "answer", "share", "low", "high", "people", "suppressed", "standard_error")
-_ROUNDED = 2.0**-10  # deviations that the public grids of sums and sizes may take from an interval
 Limits = float | Sequence[float]
 
 
@@ -132,15 +119,15 @@ def release_means(
     taken = ("mean", "people", "suppressed", *_COLUMNS)
     read = read_sums(open_cells(data, by, domain, bins, taken, missing, person, at_most), columns, person)
     used = mean_noise(budget, read.most, len(columns))
-    threshold = used.clear if threshold is None else max(threshold, 1)
+    threshold = clear_size(used) if threshold is None else max(threshold, 1)
     promised = used.loss(read.people, read.most, len(columns))
-    measure = partial(used.measure, promised, read.people, read.most, threshold, len(columns))
-    account = budget.charge(ReleaseAccount(promised, budget.delta, measure), "release_means")
-    size, total = used.draw(budget, read.people, read.units, threshold)
+    account = budget.charge(ReleaseAccount(promised, budget.delta), "release_means")
+    size, total = used.draw(budget, read.people, read.units)
     size = torch.where(size <= threshold - 0.5, math.nan, size)  # a group that is hidden hides its sum, too
+    size = size.repeat_interleave(len(total) // len(size))
     mean = (total / size).clamp(-1, 1)
     error = torch.sqrt(used.total**2 + mean**2 * used.size**2) / size
-    low, high = fieller(total, size, used.total, used.size, used.deviations(coverage) + _ROUNDED)
+    low, high = fieller(total, size, used.total, used.size, used.deviations(coverage))
     released: dict[str, list[Any]] = {
         "mean": read.scaled(mean),
         "low": read.scaled(low, -1 / UNITS),
@@ -149,21 +136,13 @@ def release_means(
         "suppressed": size.isnan().tolist(),
     }
     alone = used.exceeded(threshold - 1.5)  # the chance that one person alone is shown
-    largest = max(column.half for column in columns)
     return read.source.release(
         account,
         budget,
-        f"Means of {read.names}",
+        read.chart("mean", released, coverage),
         released,
-        none_for_nan(read.halves * error),
-        read.bars("mean", released, coverage),
-        (
-            ("limits", read.limits),
-            ("noise of a sum", f"{used.name}, {largest * used.total:.6g}"),
-            ("noise of a size", f"{used.name}, {used.size:.6g}"),
-            ("threshold", f"{threshold} people"),
-            ("groups of one person", f"at most {read.most}"),
-        ),
+        none_for_nan(read.units_of_rows[3] * error),
+        used,
         method=f"{read.clamping}, {used.name} noise "
         f"was added, and groups with a noisy size below {threshold} are not shown (the noise decides: "
         "one person alone is a group that is shown with a chance of at most "
@@ -225,23 +204,18 @@ def release_sums(
     measured = partial(Measured, promised, (), {"units": read.units.tolist()})
     account = budget.charge(ReleaseAccount(promised, budget.delta, measured), "release_sums")
     total = used.draw(budget, read.units, "sums")
-    far = used.half_width(coverage)
+    far = used.deviations(coverage) * used.deviation + 1 / UNITS  # a step of the law, where it has steps
     released = {
-        name: (read.halves * (total + sign * far)).tolist()
+        name: (read.units_of_rows[3] * (total + sign * far)).tolist()
         for name, sign in (("sum", 0), ("low", -1), ("high", 1))
     }
     return read.source.release(
         account,
         budget,
-        f"Sums of {read.names}",
+        read.chart("sum", released, coverage),
         released,
-        (read.halves * used.deviation).tolist(),
-        read.bars("sum", released, coverage),
-        (
-            ("limits", read.limits),
-            ("noise", f"{used.name}, standard deviation {used.deviation:.6g} of the larger limit"),
-            ("groups of one person", f"at most {read.most}"),
-        ),
+        (read.units_of_rows[3] * used.deviation).tolist(),
+        used,
         method=f"{read.clamping}, and {used.name} noise with a standard deviation of "
         f"{', '.join(f'{column.half * used.deviation:,.3g} ({column.of})' for column in columns)} was "
         "added to every sum",
@@ -329,29 +303,18 @@ def release_shares(
     measured = partial(Measured, promised, (), {"counts": flat.tolist()})
     account = budget.charge(ReleaseAccount(promised, budget.delta, measured), "release_shares")
     noisy = used.draw(budget, flat * _COUNTED, "answers").split([people.numel() for people in counts])
-    parts = [
+    released = _joined(
         shares_of(drawn.view(-1, size), used, least, coverage)
         for drawn, size in zip(noisy, sizes, strict=True)
-    ]
-    released: dict[str, list[Any]] = {
-        name: [value for part in parts for value in part[name]]
-        for name in ("share", "low", "high", "people", "suppressed")
-    }
-    errors = [value for part in parts for value in part["standard_error"]]
-    columns: Columns = {name: [value for own in keys for value in own[name]] for name in keys[0]}
+    )
+    errors, columns = released.pop("standard_error"), _joined(keys)
     return replace(source, keys=columns).release(
         account,
         budget,
-        "Shares",
+        interval_chart("Shares", "share of those who answered", released, columns, coverage),
         released,
         errors,
-        interval_bars("share", "share of those who answered", released, columns, coverage),
-        (
-            ("noise of a count", f"{used.name}, standard deviation {used.deviation:.6g}"),
-            ("threshold", f"{least} answers"),
-            ("questions", f"{len(names):,}"),
-            ("cells of one person", f"at most {most} of each question"),
-        ),
+        used,
         units="cells of every question",
         method=f"{used.name} noise with a standard deviation of {used.deviation:.3g} was added to the "
         f"number of people who gave each answer, and questions with a noisy number of answers below "
@@ -360,6 +323,15 @@ def release_shares(
         coverage=coverage,
         leaves_out=("A share is one of the people in the data who answered.",),
     )
+
+
+def _joined(parts: Iterable[Columns]) -> dict[str, list[Any]]:
+    """Tables with the same columns below each other."""
+    joined: dict[str, list[Any]] = {}
+    for part in parts:
+        for name, values in part.items():
+            joined.setdefault(name, []).extend(values)
+    return joined
 
 
 _LEFT_OUT = "Means and sums are those of clamped values, each rounded to a millionth of the larger limit."
@@ -406,39 +378,28 @@ class Sums:
         return ", ".join(column.of for column in self.columns)
 
     @property
-    def limits(self) -> str:
-        """The limits in words."""
-        said = [f"{column.lower:,.10g} to {column.upper:,.10g}" for column in self.columns]
-        if len(said) == 1:
-            return said[0]
-        return ", ".join(f"{column.of} {one}" for column, one in zip(self.columns, said, strict=True))
-
-    @property
     def clamping(self) -> str:
         """The first step, for a statement."""
-        return f"values of {self.names} were clamped to {self.limits}"
+        limits = (f"{column.lower:,.10g} to {column.upper:,.10g}" for column in self.columns)
+        return f"values of {self.names} were clamped to {' and '.join(limits)}"
 
-    def bars(self, what: str, released: Columns, coverage: float) -> Bars:
+    def chart(self, what: str, released: Columns, coverage: float) -> Chart:
         """A panel for each column."""
         rows = dict(sorted(self.source.keys.items(), key=lambda own: own[0] != "column"))
-        name, alone = f"{what} of {self.names}", len(self.columns) == 1
-        return interval_bars(name, name if alone else what, released, rows, coverage, one_scale=alone)
+        title, alone = f"{what.capitalize()}s of {self.names}", len(self.columns) == 1
+        label = f"{what} of {self.names}" if alone else what
+        return interval_chart(title, label, released, rows, coverage, one_scale=alone)
 
     @property
-    def halves(self) -> Tensor:
-        """The number that a measured value of 1 stands for, in each row."""
-        return self._of_columns([column.half for column in self.columns])
+    def units_of_rows(self) -> Tensor:
+        """The lower and upper limit of each row, its middle, and the number that a measured 1 stands for."""
+        columns = torch.tensor([column[1:] for column in self.columns], dtype=torch.float64)
+        return columns.T.repeat(1, len(self.people))
 
     def scaled(self, values: Tensor, stretch: float = 0.0) -> list[float | None]:
         """Values as they are outside, within their limits; None for NaN."""
-        middle, low, high = (
-            self._of_columns([getattr(column, name) for column in self.columns])
-            for name in ("middle", "lower", "upper")
-        )
-        return none_for_nan((middle + self.halves * (values + stretch)).clamp(low, high))
-
-    def _of_columns(self, values: list[float]) -> Tensor:
-        return torch.tensor(values, dtype=torch.float64).repeat(len(self.people))
+        low, high, middle, half = self.units_of_rows
+        return none_for_nan((middle + half * (values + stretch)).clamp(low, high))
 
 
 def read_sums(opened: AbstractContextManager[Opened], columns: Sequence[Clamped], person: Any | None) -> Sums:
@@ -461,49 +422,21 @@ class GaussianMeans:
     size: float
 
     name: ClassVar[str] = "Gaussian"
-
-    @property
-    def clear(self) -> int:
-        """The threshold where none is given."""
-        return math.ceil(CLEAR * self.size)
+    deviations = staticmethod(GaussianNoise.deviations)
 
     def exceeded(self, least: float) -> float:
         """The chance that the noise of a size is at least this."""
         return NormalDist(0.0, self.size).cdf(-least)
-
-    def deviations(self, coverage: float) -> float:
-        """The standard deviations that total - t size exceeds with 1 - ``coverage``, t the true ratio."""
-        return NormalDist().inv_cdf((1 + coverage) / 2)
 
     def loss(self, people: Tensor, at_most: int, columns: int = 1) -> PrivacyLoss:
         """The loss for every dataset."""
         mu = math.sqrt(at_most) * math.hypot(math.sqrt(columns) / self.total, 1 / self.size)
         return gaussian_loss(mu, steps=2)
 
-    def draw(self, budget: Budget, people: Tensor, units: Tensor, threshold: int) -> tuple[Tensor, Tensor]:
-        """Noisy sizes, at least the threshold less a half, and noisy sums."""
-        size = budget.release(self._size_law(threshold), people.double(), "sizes")
-        size = size.repeat_interleave(len(units) // len(people))
-        return size, budget.release(Gaussian(self.total), units.double() / UNITS, "sums")
-
-    def measure(
-        self, promised: PrivacyLoss, people: Tensor, at_most: int, threshold: int, columns: int = 1
-    ) -> Measured:
-        """The cost of sizes and sums to the people in the groups, by Rényi sums; that of sums is the same
-        for every dataset.
-
-        >>> noise, people = GaussianMeans(2.0, 3.0), torch.tensor([80])
-        >>> noise.measure(noise.loss(people, 1), people, 1, threshold=5).cost.steps
-        2
-        """
-        accountant = PerInstanceAccountant(Gaussian(self.total), Sensitivity(each=1.0, at_most=at_most))
-        for _ in range(columns):
-            accountant.step_worst_case(people.double())
-        accountant.step(people.double(), mechanism=self._size_law(threshold))
-        return Measured(promised.realised(accountant.privacy_loss()))
-
-    def _size_law(self, threshold: int) -> RectifiedGaussian:
-        return RectifiedGaussian(self.size, (threshold - 0.5, math.inf))
+    def draw(self, budget: Budget, people: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
+        """Noisy sizes, one for each group, and noisy sums."""
+        size = GaussianNoise(self.size, UNITS).draw(budget, UNITS * people, "sizes")
+        return size, GaussianNoise(self.total, UNITS).draw(budget, units, "sums")
 
 
 @dataclass(frozen=True)
@@ -514,29 +447,21 @@ class LaplaceMeans:
     number does. Their sum is a size and their difference a sum, with noise that is not correlated.
 
     >>> noise = LaplaceMeans(1.0)
-    >>> noise.total, noise.size, noise.clear, round(noise.exceeded(noise.clear - 0.5), 6)
+    >>> noise.total, noise.size, clear_size(noise), round(noise.exceeded(12.5), 6)
     (2.0, 2.0, 13, 1.4e-05)
     """
 
     scale: float
 
     name: ClassVar[str] = "Laplace"
+    deviations = staticmethod(LaplaceNoise.deviations)
 
     @property
     def total(self) -> float:
         """The standard deviation of a sum."""
         return 2 * self.scale
 
-    @property
-    def size(self) -> float:
-        """The standard deviation of a size, which is the same."""
-        return self.total
-
-    @property
-    def clear(self) -> int:
-        """The threshold where none is given."""
-        chance = NormalDist().cdf(-CLEAR)
-        return search(lambda threshold: self.exceeded(threshold - 0.5) <= chance, 1, 1, 1 << 60)
+    size = total  # that of a size is the same
 
     def exceeded(self, least: float) -> float:
         """The chance that the noise of a size is at least this."""
@@ -544,27 +469,23 @@ class LaplaceMeans:
         tail = 0.5 * (1 + far / 2) * math.exp(-far)
         return tail if least >= 0 else 1 - tail
 
-    def deviations(self, coverage: float) -> float:
-        """The standard deviations that total - t size exceeds with 1 - ``coverage``, t the true ratio."""
-        return laplace_deviations(coverage)
-
     def loss(self, people: Tensor, at_most: int, columns: int = 1) -> PrivacyLoss:
         """The loss for every dataset."""
         return LaplaceNoise(self.scale).loss(people.repeat_interleave(columns), at_most * columns)
 
-    def draw(self, budget: Budget, people: Tensor, units: Tensor, threshold: int) -> tuple[Tensor, Tensor]:
-        """Noisy sizes and noisy sums."""
-        law = Laplace(self.scale * 2 * UNITS)
+    def draw(self, budget: Budget, people: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
+        """Noisy sizes, one for each sum, and noisy sums."""
         everybody = UNITS * people.repeat_interleave(len(units) // len(people))
         sides = (everybody + units, everybody - units)  # in units of 1 / (2 UNITS)
-        above, below = (budget.release(law, side.double(), f"side {at}") for at, side in enumerate(sides))
-        return (above + below) / (2 * UNITS), (above - below) / (2 * UNITS)
+        noise = LaplaceNoise(self.scale, 2 * UNITS)
+        above, below = (noise.draw(budget, side, f"side {at}") for at, side in enumerate(sides))
+        return above + below, above - below
 
-    def measure(
-        self, promised: PrivacyLoss, people: Tensor, at_most: int, threshold: int, columns: int = 1
-    ) -> Measured:
-        """The promised cost: without a threshold in the law, it is the same for every dataset."""
-        return Measured(promised)
+
+def clear_size(used: GaussianMeans | LaplaceMeans) -> int:
+    """The threshold where none is given: so large that an empty group is hardly shown."""
+    chance = NormalDist().cdf(-CLEAR)
+    return search(lambda threshold: used.exceeded(threshold - 0.5) <= chance, 1, 1, 1 << 80)
 
 
 def mean_noise(budget: Budget, at_most: int, columns: int = 1) -> GaussianMeans | LaplaceMeans:
@@ -630,32 +551,21 @@ def question_cells(
     """
     if question in groups.columns:
         raise ValueError(f"questions must not name the column {question!r}, which by names")
-    column = rows.column("questions", question)
-    named, edges = (
-        {str(name): values for name, values in own.items() if str(name) == question}
-        if isinstance(own, Mapping)
-        else {}
-        for own in (domain, bins)
-    )
-    if answers is not None and not named and not edges:
+    rows.column("questions", question)
+    named, edges = (own if isinstance(own, Mapping) else {} for own in (domain, bins))
+    if answers is not None and question not in map(str, (*named, *edges)):
         named = {question: answers}
-    own = column.type().is_boolean() and not rows.text
-    if not named and not edges and not own:
-        raise ValueError(
-            f"answers= or domain= must list the public answers of column {question!r}: taken from the data "
-            "they would give away which of them occur"
-        )
-    [axis] = public_cells(rows, question, named or None, edges or None, missing="drop").axes
+    [axis] = public_cells(rows, question, named, edges, missing="drop").axes
     if len(axis.values) < 2:
         raise ValueError(f"column {question!r} must have at least 2 public answers, got {[*axis.values]}")
-    axis = axis if edges else replace(axis, argument="answers")
+    axis = axis if axis.argument == "bins" else replace(axis, argument="answers")
     return Cells((*groups.axes, axis), groups.missing)
 
 
 def clear(used: TableNoise, answers: int) -> int:
     """The threshold where none is given: so large that a question without answers is hardly shown."""
     unlikely = 1 - 2 * NormalDist().cdf(-CLEAR)
-    far = used.deviations(unlikely, answers - 1) * used.deviation * math.sqrt(answers)
+    far = used.deviations(unlikely) * used.deviation * math.sqrt(answers)
     return max(1, math.ceil(far + 0.5))
 
 
@@ -676,7 +586,7 @@ def shares_of(noisy: Tensor, used: TableNoise, least: int, coverage: float) -> d
     even = 1 / answers
     share = (noisy / size).clamp(0, 1)
     sigma, size_sigma = used.deviation * math.sqrt(1 - even), used.deviation * math.sqrt(answers)
-    ends = fieller(noisy - size * even, size, sigma, size_sigma, used.deviations(coverage, answers - 1))
+    ends = fieller(noisy - size * even, size, sigma, size_sigma, used.deviations(coverage))
     low, high = (none_for_nan((end + even).clamp(0, 1).flatten()) for end in ends)
     error = torch.sqrt((1 - share) ** 2 + (answers - 1) * share**2) * used.deviation / size
     people = [None if value is None else round(value) for value in none_for_nan(size.flatten())]

@@ -22,7 +22,7 @@ from ringfence.noise import Noise
 from ringfence.releases.ballots import Poll, gumbel_law
 from ringfence.releases.budget import Budget
 from ringfence.releases.cells import Domain, Missing, open_cells, ranks_in
-from ringfence.releases.release import Measured, Release, ReleaseAccount, interval_bars, several_rows
+from ringfence.releases.release import Measured, Release, ReleaseAccount, interval_chart, several_rows
 
 _GRID = 1 << 20  # ranks are counted in units of 1 / _GRID people, so that utilities are exact
 _MOST_PEOPLE = 1 << 32
@@ -131,15 +131,10 @@ def release_quantiles(
     return replace(source, keys=keys).release(
         account,
         budget,
-        title,
+        interval_chart(title, str(of), released, keys if len(levels) > 1 else groups.columns, coverage),
         released,
         (),  # an interval says more
-        interval_bars(title, str(of), released, keys if len(levels) > 1 else groups.columns, coverage),
-        (
-            ("candidates", f"{len(values):,} from {values[0]:,} to {values[-1]:,}"),
-            ("noise of ranks", f"Gumbel, scale {law.scale:.6g} for a range of 1"),
-            ("groups of one person", f"at most {most}"),
-        ),
+        law,
         method=f"each was drawn from {len(values):,} public values between {values[0]:,} and "
         f"{values[-1]:,}, to the nearest of which every value of {of} was rounded, so that the number of "
         f"people below it is off by {math.ceil(ranks):,} or more with a chance of at most 5 %{interval}",

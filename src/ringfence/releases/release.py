@@ -66,7 +66,7 @@ class ReleaseAccount:
 
     promised: PrivacyLoss  # for every dataset
     delta: float
-    measure: Callable[[], Measured] = field(repr=False)
+    measure: Callable[[], Measured] | None = field(default=None, repr=False)  # None: everybody pays the same
     adaptive: bool = False  # whether what was asked may depend on earlier answers
 
     @cached_property
@@ -86,7 +86,7 @@ class ReleaseAccount:
 
     @cached_property
     def _measured(self) -> Measured:
-        return self.measure()
+        return Measured(self.promised) if self.measure is None else self.measure()
 
     @property
     def cost(self) -> PrivacyLoss:
@@ -114,9 +114,7 @@ class ReleaseAccount:
 
     def plus(self, further: PrivacyLoss) -> "ReleaseAccount":
         """The account of this release and a further Gaussian one, which tight proofs do not know."""
-        return replace(
-            self, promised=self.promised + further, measure=partial(_with_further, self.measure, further)
-        )
+        return replace(self, promised=self.promised + further, measure=partial(_with_further, self, further))
 
     @property
     def per_instance(self) -> PerInstance:
@@ -157,9 +155,8 @@ class ReleaseAccount:
         return "\n".join((first, *([asked] if self.adaptive else ()), *self._measured.sentences))
 
 
-def _with_further(measure: Callable[[], Measured], further: PrivacyLoss) -> Measured:
-    measured = measure()
-    return measured._replace(cost=measured.cost + further, proofs=())
+def _with_further(account: ReleaseAccount, further: PrivacyLoss) -> Measured:
+    return account._measured._replace(cost=account.cost + further, proofs=())
 
 
 @dataclass(frozen=True)
@@ -187,72 +184,6 @@ class Statement:
         parts = ("What this promises", self.promises), ("What this does not promise", self.leaves_out)
         lists = ("\n- ".join((heading, *sentences)) for heading, sentences in parts)
         return "\n\n".join((self.public, *lists))
-
-
-def build_statement(
-    account: ReleaseAccount,
-    budget: Budget,
-    *,
-    released: str,
-    rows_are: RowsAre,
-    at_most: int | None,
-    method: str,
-    public: str,
-    units: str = "groups",
-    data: str = "data",
-    coverage: float | None = None,
-    promises: Sequence[str] = (),
-    leaves_out: Sequence[str] = (),
-) -> Statement:
-    """The statement of a job, from the sentences of every job and those that it adds.
-
-    ``released`` and ``data`` name what comes out and what went in. One person counts in ``at_most`` of the
-    ``units`` (None: in all of them), once in each. ``method`` says what was done, and ``public`` names what
-    must not have been chosen by looking at the data. ``coverage`` is that of intervals, where there are some.
-    Privacy numbers are rounded up.
-    """
-    shown = account.epsilon if budget.epsilon is None else budget.epsilon
-    person = "person (each row is taken as one person)" if rows_are == "rows" else "person"
-    intervals = "" if coverage is None else f"; the intervals have a coverage of {coverage:.3g}"
-    testing = " Fixed seed: for testing, not a private release." if budget.noise.seeded else ""
-    once, own = f"at most once in each of the {units}", ""
-    if at_most is not None:
-        once = f"in at most {at_most:,} of the {units}, at most once in each"
-        own = ": in which of them depends on that person alone"
-    bounded = {
-        "rows": f"Each row is taken as one person, who counts {once}: a person with several rows is "
-        "protected less.",
-        "persons": f"Each person counts {once}{own}.",
-        "aggregated": f"The counts came aggregated: each person must have been counted {once}.",
-        "teachers": "The records of one person must be in the part of the data of one teacher alone, and "
-        "which part that is must not depend on other people: then one person changes the votes of one "
-        "teacher. A person whose records several teachers learned from is protected less.",
-    }
-    return Statement(
-        f"These {released} are protected by differential privacy (epsilon {rounded_up(shown)}, delta "
-        f"{account.delta:.3g}) for each {person}: {method}{intervals}.{testing}",
-        (
-            _attack(account, person),
-            bounded[rows_are],
-            f"{public} are public. They must not have been chosen by looking at the {data}.",
-            *(() if coverage is None else (_misses(coverage),)),
-            *promises,
-        ),
-        (
-            f"It is about one person at a time: what a large group has in common shows in the {released}.",
-            f"Every further release from the same {data} costs its own epsilon, and the epsilons add up.",
-            f"Sampling, non-response and errors in the {data} are not accounted for: errors and intervals "
-            "are those of the noise alone.",
-            *leaves_out,
-        ),
-    )
-
-
-def _misses(coverage: float) -> str:
-    return (
-        f"The chance over the noise that a number is shown with an interval that misses the true one is at "
-        f"most {1 - coverage:.2g}, whatever the data."
-    )
 
 
 def _attack(account: ReleaseAccount, person: str) -> str:
@@ -294,95 +225,165 @@ class Source:
         self,
         account: ReleaseAccount,
         budget: Budget,
-        title: str,
+        chart: Chart,
         released: Columns,
         errors: Sequence[float | None] | None,
-        bars: "Bars",
-        settings: tuple[tuple[str, str], ...],
+        law: object,
         *,
+        units: str = "groups",
         hidden: str = "suppressed",
         intervals: Columns | None = None,
         **words: Any,
     ) -> "Release":
-        """The release of a table from this data; ``words`` are those of ``build_statement``."""
-        words |= {"rows_are": self.rows_are, "at_most": self.at_most}
-        statement = build_statement(account, budget, released=title.split()[0].lower(), **words)
-        table = (title, self.keys, released, errors, hidden, self.like)
-        more = (settings, tuple(self.for_owner), intervals or {})
-        return Release(*table, account, statement, bars, *more)
+        """The release of a table from this data and its chart; ``words`` are those of ``statement``."""
+        said = self.statement(account, budget, chart.title.split()[0].lower(), units, **words)
+        counted = "all" if self.at_most is None else f"at most {self.at_most:,}"
+        settings = (("law", repr(law)), (f"{units} of one person", counted))
+        table = (chart, self.keys, released, errors, hidden, self.like, account, said)
+        return Release(*table, settings, tuple(self.for_owner), intervals or {})
 
+    def statement(
+        self,
+        account: ReleaseAccount,
+        budget: Budget,
+        released: str,
+        units: str,
+        *,
+        method: str,
+        public: str,
+        data: str = "data",
+        coverage: float | None = None,
+        promises: Sequence[str] = (),
+        leaves_out: Sequence[str] = (),
+    ) -> Statement:
+        """The statement of a job, from the sentences of every job and those that it adds.
 
-class Series(NamedTuple):
-    """Bars of one colour, one for each row of a table (None: no bar), with whiskers from low to high."""
-
-    name: str
-    heights: Sequence[float | None]
-    low: Sequence[float | None] | None = None
-    high: Sequence[float | None] | None = None
-    dashed: bool = False  # gray and hatched instead, which stand for what is not shown
-
-    def line(self, rows: Sequence[int]) -> Line:
-        """The bars of some rows, at the places 0, 1, ...
-
-        >>> Series("count", [5, None, 7]).line([0, 1]).y
-        (5, nan)
+        ``released`` and ``data`` name what comes out and what went in. One person counts in some of the
+        ``units``, once in each. ``method`` says what was done, and ``public`` names what must not have been
+        chosen by looking at the data. ``coverage`` is that of intervals, where there are some. Privacy
+        numbers are rounded up.
         """
-
-        def drawn(ends: Sequence[float | None] | None) -> tuple[float, ...] | None:
-            if ends is None:
-                return None
-            return tuple(math.nan if (end := ends[row]) is None else end for row in rows)
-
-        low, high = drawn(self.low), drawn(self.high)
-        look = ("any" if self.dashed else "rectified", self.dashed)
-        return Line(
-            self.name, tuple(range(len(rows))), drawn(self.heights) or (), low, high, *look, bars=True
+        shown = account.epsilon if budget.epsilon is None else budget.epsilon
+        person = "person (each row is taken as one person)" if self.rows_are == "rows" else "person"
+        testing = " Fixed seed: for testing, not a private release." if budget.noise.seeded else ""
+        intervals, missed = "", tuple[str, ...]()
+        if coverage is not None:
+            intervals = f"; the intervals have a coverage of {coverage:.3g}"
+            missed = (
+                "The chance over the noise that a number is shown with an interval that misses the true one "
+                f"is at most {1 - coverage:.2g}, whatever the data.",
+            )
+        once, own = f"at most once in each of the {units}", ""
+        if self.at_most is not None:
+            once = f"in at most {self.at_most:,} of the {units}, at most once in each"
+            own = ": in which of them depends on that person alone"
+        bounded = {
+            "rows": f"Each row is taken as one person, who counts {once}: a person with several rows is "
+            "protected less.",
+            "persons": f"Each person counts {once}{own}.",
+            "aggregated": f"The counts came aggregated: each person must have been counted {once}.",
+            "teachers": "The records of one person must be in the part of the data of one teacher alone, and "
+            "which part that is must not depend on other people: then one person changes the votes of one "
+            "teacher. A person whose records several teachers learned from is protected less.",
+        }
+        return Statement(
+            f"These {released} are protected by differential privacy (epsilon {rounded_up(shown)}, delta "
+            f"{account.delta:.3g}) for each {person}: {method}{intervals}.{testing}",
+            (
+                _attack(account, person),
+                bounded[self.rows_are],
+                f"{public} are public. They must not have been chosen by looking at the {data}.",
+                *missed,
+                *promises,
+            ),
+            (
+                "It is about one person at a time: what a large group has in common shows in the "
+                f"{released}.",
+                f"Every further release from the same {data} costs its own epsilon, and the epsilons add up.",
+                f"Sampling, non-response and errors in the {data} are not accounted for: errors and "
+                "intervals are those of the noise alone.",
+                *leaves_out,
+            ),
         )
 
 
-@dataclass(frozen=True)
-class Bars:
-    """A released table to be drawn; ``rows`` are the columns that tell the bars apart."""
+Heights = Sequence[float | None]
 
-    caption: str
-    y_label: str
-    series: Sequence[Series]
-    rows: Columns
-    one_scale: bool = True  # in all panels
 
-    def chart(self, title: str) -> Chart:
-        """One panel, or one for each value of the first column where there are several columns.
+def bars(
+    name: str, heights: Heights, low: Heights | None = None, high: Heights | None = None, gray: bool = False
+) -> Line:
+    """Bars, one for each row of a table (None: no bar), with whiskers from low to high.
 
-        >>> places = {"region": ["north", "north", "south"], "age": ["young", "old", "young"]}
-        >>> chart = Bars("c", "count", [Series("count", [10, 3, None])], places).chart("t")
-        >>> [panel.title for panel in chart.panels], chart.panels[0].x_label, chart.panels[0].x_names
-        (['region: north', 'region: south'], 'age', ('young', 'old'))
-        """
-        names, caption = list(self.rows), self.caption
-        rows = list(zip(*self.rows.values(), strict=True)) or [()]
-        if len(rows) > _MOST_BARS:
-            caption = f"The first {_MOST_BARS} of {len(rows):,} rows. {caption}"
-        labels = [
-            tuple("missing" if value is None else str(value) for value in row) for row in rows[:_MOST_BARS]
-        ]
-        groups: dict[tuple[str, ...], list[int]] = {}
-        for row, label in enumerate(labels):
-            groups.setdefault(label[:1], []).append(row)
-        apart = len(names) > 1 and 1 < len(groups) <= _MOST_PANELS
-        ends = [end for own in self.series for each in own[1:4] for end in each or () if end is not None]
-        panels = [
-            Panel(
-                title=f"{names[0]}: {first[0]}" if apart else title,
-                x_label=", ".join(names[apart:]),
-                y_label=self.y_label,
-                lines=tuple(own.line(rows) for own in self.series),
-                y_from_zero=True,
-                y_also=tuple(ends) if self.one_scale else (),
-                x_names=tuple(", ".join(labels[row][apart:]) for row in rows),
-            )
-            for first, rows in (groups.items() if apart else [((), range(len(labels)))])
-        ]
-        return Chart("chart", title, caption, tuple(panels), columns=3)
+    ``gray`` and hatched ones stand for what is not shown.
+
+    >>> bars("count", [5, None]).y
+    (5, nan)
+    """
+    x, y, bottom, top = (
+        tuple(math.nan if end is None else end for end in ends or ())
+        for ends in (range(len(heights)), heights, low, high)
+    )
+    look = ("any" if gray else "rectified", gray)
+    return Line(name, x, y, bottom or None, top or None, *look, bars=True)
+
+
+def bar_chart(
+    title: str, caption: str, y_label: str, lines: Sequence[Line], rows: Columns, one_scale: bool = True
+) -> Chart:
+    """One panel, or one for each value of the first column of ``rows`` where there are several columns.
+
+    ``rows`` tell the bars apart. With ``one_scale`` all panels have the same.
+
+    >>> places = {"region": ["north", "north", "south"], "age": ["young", "old", "young"]}
+    >>> chart = bar_chart("t", "c", "count", [bars("count", [10, 3, None])], places)
+    >>> [panel.title for panel in chart.panels], chart.panels[0].x_label, chart.panels[0].x_names
+    (['region: north', 'region: south'], 'age', ('young', 'old'))
+    """
+    names = list(rows)
+    labels = [
+        tuple("missing" if value is None else str(value) for value in row)
+        for row in zip(*rows.values(), strict=True)
+    ] or [()]
+    if len(labels) > _MOST_BARS:
+        caption = f"The first {_MOST_BARS} of {len(labels):,} rows. {caption}"
+        labels = labels[:_MOST_BARS]
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for row, label in enumerate(labels):
+        groups.setdefault(label[:1], []).append(row)
+    apart = len(names) > 1 and 1 < len(groups) <= _MOST_PANELS
+    ends = [end for own in lines for each in (own.y, own.low, own.high) for end in each or ()]
+    panels = [
+        Panel(
+            title=f"{names[0]}: {first[0]}" if apart else title,
+            x_label=", ".join(names[apart:]),
+            y_label=y_label,
+            lines=tuple(_part(own, places) for own in lines),
+            y_from_zero=True,
+            y_also=tuple(ends) if one_scale else (),
+            x_names=tuple(", ".join(labels[row][apart:]) for row in places),
+        )
+        for first, places in (groups.items() if apart else [((), range(len(labels)))])
+    ]
+    return Chart("chart", title, caption, tuple(panels), columns=3)
+
+
+def _part(line: Line, places: Sequence[int]) -> Line:
+    y, low, high = (
+        None if ends is None else tuple(ends[place] for place in places)
+        for ends in (line.y, line.low, line.high)
+    )
+    return replace(line, x=tuple(range(len(places))), y=y or (), low=low, high=high)
+
+
+def interval_chart(
+    title: str, y_label: str, released: Columns, rows: Columns, coverage: float | None, one_scale: bool = True
+) -> Chart:
+    """Bars as high as the first column says, with ``low`` and ``high`` as whiskers where they are there."""
+    caption = "" if coverage is None else f"Whiskers are the intervals of coverage {coverage:.3g}."
+    heights, *_ = released.values()
+    line = bars(y_label, heights, released.get("low"), released.get("high"))
+    return bar_chart(title, caption, y_label, [line], rows, one_scale)
 
 
 @dataclass(frozen=True)
@@ -404,7 +405,7 @@ class Release:
     (3, True, 'These counts are protected by differential privacy (epsilon 1, delta 1e-06) for each person')
     """
 
-    title: str
+    drawn: Chart = field(repr=False)
     keys: Columns
     released: Columns
     standard_errors: Sequence[float | None] | None  # None: chances of error, which the account has
@@ -412,7 +413,6 @@ class Release:
     like: Callable[[Columns], Any]
     account: ReleaseAccount
     statement: Statement
-    bars: Bars
     settings: tuple[tuple[str, str], ...] = ()
     private: tuple[str, ...] = ()
     intervals: Columns = field(default_factory=dict)  # low and high, where ``released`` has none
@@ -447,7 +447,7 @@ class Release:
 
     def chart(self) -> Chart:
         """The release as a chart, which ``ringfence.report`` draws to files and pages."""
-        return self.bars.chart(self.title)
+        return self.drawn
 
     def rows(self) -> list[tuple[str, ...]]:
         """The table as text, one tuple per row; what is not shown is said in words."""
@@ -480,14 +480,12 @@ class Release:
         """
         if len(self.keys) != 2:
             raise ValueError(f"a cross-table must have 2 key columns, got {', '.join(self.keys) or 'none'}")
-        down, across = self.keys.values()
-        numbers = {
-            (a, b): _written(value)
-            for a, b, value in zip(down, across, next(iter(self.released.values())), strict=True)
-        }
-        wide = list(dict.fromkeys(across))
-        rows = [(_written(a), *(numbers.get((a, b), "") for b in wide)) for a in dict.fromkeys(down)]
-        return _write_csv(Path(path), [(next(iter(self.keys)), *map(_written, wide)), *rows])
+        heights = next(iter(self.released.values()))
+        numbers = dict(zip(zip(*self.keys.values(), strict=True), heights, strict=True))
+        down, across = map(dict.fromkeys, self.keys.values())
+        rows = [(a, *(numbers.get((a, b)) for b in across)) for a in down]
+        header = (next(iter(self.keys)), *across)
+        return _write_csv(Path(path), [tuple(map(_written, row)) for row in (header, *rows)])
 
     def save(self, folder: str | Path, private: str | Path | None = None) -> list[Path]:
         """Writes table.csv, statement.txt, chart.png and report.html, which may be published: a new folder.
@@ -523,10 +521,10 @@ class Release:
         from ringfence import __version__
         from ringfence.report.page import Report, Section, Table
 
-        table = Table(self.title, tuple(self.columns), tuple(self.rows()))
+        table = Table(self.drawn.title, tuple(self.columns), tuple(self.rows()))
         said = self.statement
         return Report(
-            title=self.title,
+            title=self.drawn.title,
             summary=(said.public,),
             sections=(
                 Section("What was released", charts=(self.chart(),), tables=(table,)),
@@ -555,16 +553,6 @@ class Release:
         more = len(every) - _MOST_PRINTED
         lines += [f"... and {more:,} rows more"] if more > 0 else []
         return "\n".join((*lines, "", self.statement.public))
-
-
-def interval_bars(
-    name: str, y_label: str, columns: Columns, rows: Columns, coverage: float | None, one_scale: bool = True
-) -> Bars:
-    """Bars as high as the first column says, with ``low`` and ``high`` as whiskers where they are there."""
-    caption = "" if coverage is None else f"Whiskers are the intervals of coverage {coverage:.3g}."
-    heights, *_ = columns.values()
-    series = [Series(name, heights, columns.get("low"), columns.get("high"))]
-    return Bars(caption, y_label, series, rows, one_scale=one_scale)
 
 
 def several_rows(source: Source) -> tuple[str, ...]:

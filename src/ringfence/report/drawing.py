@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
+Points = NDArray[np.float64]
+
 _PANEL = (3.3, 3.6)  # width and height in inches
 _LEAST = 4.6  # inches of a chart in a file, so that its legend has room
 _PHONE, _ABREAST = 3.5, 3  # inches that a phone shows, and panels that stand side by side on a page
@@ -142,14 +144,11 @@ def _draw(place: "Axes", panel: Panel, found: dict[str, Look]) -> dict[str, Any]
     handles: dict[str, Any] = {}
     missing = 0
     for order, line in enumerate(panel.lines):
-        look = found[line.looks_like]
         x, y = _on_axis(line.x, panel.x_log), _on_axis(line.y, panel.y_log)
         gap = np.isnan(x) | np.isnan(y)
         missing += int(np.sum(gap & ~np.isnan(line.x) & ~np.isnan(line.y)))
-        x, y = np.where(gap, math.nan, (x, y))
-        handle = (
-            _bars(place, line, look, x, y) if line.bars else _curve(place, panel, line, look, order, x, y)
-        )
+        own = (line, found[line.looks_like], np.where(gap, math.nan, (x, y)))
+        handle = _bars(place, *own) if line.bars else _curve(place, *own, panel, order)
         if line.in_legend:
             handles.setdefault(line.name, handle)
     if panel.shaded is not None:
@@ -165,25 +164,18 @@ def _draw(place: "Axes", panel: Panel, found: dict[str, Look]) -> dict[str, Any]
     return {name: handle for name, handle in handles.items() if name}
 
 
-def _on_axis(values: Sequence[float], log: bool) -> NDArray[np.float64]:
+def _on_axis(values: Sequence[float], log: bool) -> Points:
     """The values, NaN where an axis, logarithmic or not, cannot hold one: a gap."""
     found = np.array(values, dtype=np.float64)
     fits = (np.abs(found) <= _LARGEST) & ((found >= 1 / _LARGEST) | (not log))
     return np.where(fits, found, math.nan)
 
 
-def _curve(
-    place: "Axes",
-    panel: Panel,
-    line: Line,
-    look: Look,
-    order: int,
-    x: NDArray[np.float64],
-    y: NDArray[np.float64],
-) -> Any:
+def _curve(place: "Axes", line: Line, look: Look, points: Points, panel: Panel, order: int) -> Any:
     """Draws a line with its band, and returns what the legend shows; ``order`` staggers markers."""
     from matplotlib.lines import Line2D
 
+    x, y = points
     if line.low is not None and line.high is not None:  # an edge off the axis is cut where values end
         columns = (column for each in panel.lines for column in (each.y, each.low or (), each.high or ()))
         values = _on_axis([value for column in columns for value in column], panel.y_log)
@@ -207,13 +199,14 @@ def _curve(
     return Line2D([], [], color=look.color, **stroke) if plain else artist
 
 
-def _bars(place: "Axes", line: Line, look: Look, x: NDArray[np.float64], y: NDArray[np.float64]) -> Any:
+def _bars(place: "Axes", line: Line, look: Look, points: Points) -> Any:
     """Draws bars with whiskers, and returns what the legend shows."""
     from matplotlib.patches import Patch
 
     style: dict[str, Any] = {"color": look.color, "alpha": _BAR}
     if line.dashed:
         style = {"facecolor": "none", "edgecolor": look.color, "hatch": "////", "linewidth": 0.6}
+    x, y = points
     there = ~np.isnan(y)
     place.bar(x[there], y[there], width=0.8, **style)
     if line.low is not None and line.high is not None:
