@@ -70,7 +70,7 @@ class PrivacyCallback(TrainerRun, Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """Returns which run a checkpoint belongs to, and where it stands."""
-        return {"run": self.engine.run.run_id, "steps": self.engine.steps} if self._private else {}
+        return {"run": self.engine.run.releases.run_id, "steps": self.engine.steps} if self._private else {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes note of the run that a checkpoint belongs to."""

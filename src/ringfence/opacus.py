@@ -145,7 +145,7 @@ def convert(
         optimizer.original_optimizer,
         DataLoader(loader.dataset, batch_size=batch_size, collate_fn=collate, **loading_options(loader)),
     )
-    ours.run.assumptions = (assumptions.SIZE, *ours.run.assumptions)
+    ours.run.releases.assumptions = (assumptions.SIZE, *ours.run.releases.assumptions)
     assert isinstance(ours.account, SampledAccountant)
     _charge(ours.account, engine.accountant.history)
     return ours, *private

@@ -20,7 +20,6 @@ from ringfence.files.shared_table import first_bytes
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import rounded_up
 from ringfence.report.page import Pairs, Report, Section, Table, installed_versions, page, write_report
-from ringfence.training.assumptions import assumptions
 from ringfence.training.engine.run_file import RunFile
 
 _DELTAS = tuple(10.0**-power for power in range(3, 11))
@@ -235,7 +234,6 @@ def _of_run(path: Path) -> Source:
         "poisson": f"each example with probability {share:.6g}{cut}",
         "random_allocation": f"each example once in {math.ceil(1 / share):,} batches, drawn at random",
     }[settings["sampling"]]
-    said = assumptions(size_given=True, seed_given=False, secure=settings["secure"])
     return Source(
         what=f"The {numbers:,} parameters of a trained model, after each of {account.steps:,} steps.",
         cost=account.privacy_loss(),
@@ -247,8 +245,7 @@ def _of_run(path: Path) -> Source:
             ("public size", f"{settings['public_size']:g}"),
             ("randomness", "secure releases" if settings["secure"] else "pseudorandom, from a seed"),
         ),
-        # what a run of an earlier version did not say
-        assumptions=tuple(dict.fromkeys((*state["assumptions"], *said))),
+        assumptions=tuple(state["assumptions"]),
     )
 
 

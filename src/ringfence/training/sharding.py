@@ -105,17 +105,11 @@ class Sharded:
 
     def charge(self, account: Account, theta: Tensor) -> None:
         """Charges the release of the whole sum, of which ``theta`` is this process's part."""
-        whole = theta.new_zeros(()).expand(sum(p.numel() for p in self.trained.values()))
-        if not isinstance(account, PerInstanceAccountant):  # the others look at the shape alone
-            account.charge(whole)
-        elif account.adds_coordinates(whole):
-
-            def summed(sums: Tensor) -> Tensor:
-                return distributed.summed(sums.to(theta.device)).cpu()
-
-            account.charge_part(theta, whole, summed)
-        else:  # the worst move of a record spreads over all coordinates
-            account.charge(torch.cat([each.full_tensor().flatten() for _, each in self.parts(theta)]))
+        if isinstance(account, PerInstanceAccountant):
+            whole = torch.cat([each.full_tensor().flatten() for _, each in self.parts(theta)])
+        else:  # the others look at the shape alone
+            whole = theta.new_zeros(()).expand(sum(p.numel() for p in self.trained.values()))
+        account.charge(whole)
 
     def released(self, values: Tensor) -> Tensor:
         """Returns what is released of this process's part: what it drew."""

@@ -81,7 +81,7 @@ def test_a_step_that_failed_is_in_another_draw_of_its_epoch(monkeypatch: pytest.
     def broken(*_: object) -> torch.Tensor:
         raise ArithmeticError("broken")
 
-    monkeypatch.setattr(run.engine.run._sampler, "draw", broken)
+    monkeypatch.setattr(run.engine.run.releases._sampler, "draw", broken)
     with pytest.raises(ArithmeticError):
         run.train(3)
     monkeypatch.undo()

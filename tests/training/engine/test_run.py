@@ -125,7 +125,7 @@ def test_a_sum_that_is_not_finite_moves_nothing_and_is_told_of_at_last(
 def test_a_load_leaves_late_errors_behind(late: None, tmp_path: Path) -> None:
     run = Run(sampling="poisson").train(1)
     run.engine.save(tmp_path / "run.ckpt")
-    run.engine.run.findings.require(torch.tensor(False), "the past")
+    run.engine.run.releases.findings.require(torch.tensor(False), "the past")
     run.engine.load(tmp_path / "run.ckpt")
     assert run.train(3).engine.account.steps == 3
 
@@ -329,7 +329,9 @@ def test_an_interrupted_step_that_is_called_again_adds_no_example_twice(line: in
         run.optimizer.step()
     run.train(1)
     units = [
-        i for batch in run.engine.run.plan.batches.of_step(0, run.engine.run.noise) for i in batch.indices
+        i
+        for batch in run.engine.run.plan.batches.of_step(0, run.engine.run.releases.noise)
+        for i in batch.indices
     ]
     theta = clipped_sum(network(), INPUTS[units], LABELS[units], CLIP)
     if run.optimizer.state:  # the step that was interrupted last moves nothing
@@ -403,11 +405,11 @@ def test_bad_numbers_release_nothing() -> None:
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
 def test_a_sum_with_one_bad_coordinate_is_neither_charged_nor_released(bad: float) -> None:
     """A law with bounded support would make a number of an infinity."""
-    run, theta = Run(mechanism=rf.RectifiedGaussian(1.0, bound=2.0)).engine.run, torch.zeros(48)
+    run, theta = Run(mechanism=rf.RectifiedGaussian(1.0, bound=2.0)), torch.zeros(48)
     theta[7] = bad
-    with refused("the sum of clipped gradients of step 3 is not finite"):
-        run.release(3, theta)
-    assert run.account.steps == 0
+    with refused("the sum of clipped gradients of step 0 is not finite"):
+        run.engine.run.releases.release(theta)
+    assert run.engine.account.steps == 0
 
 
 @pytest.mark.parametrize(

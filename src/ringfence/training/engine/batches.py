@@ -3,13 +3,12 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
-from torch.utils.data.distributed import DistributedSampler
 
 from ringfence import checks
 from ringfence.accounting.per_instance import PerInstanceAccountant
@@ -22,6 +21,9 @@ from ringfence.training import distributed
 from ringfence.training.clipping import Clip, secure_sensitivity
 from ringfence.training.jacobian import Loss
 from ringfence.training.target import Target
+
+if TYPE_CHECKING:
+    from ringfence.training.engine.engine import PrivacyEngine
 
 Transform = Callable[[Tensor], Tensor]
 
@@ -157,7 +159,7 @@ class Units:
 class MicroBatch:
     """Units that go through the model together."""
 
-    step: int
+    number: int  # of the release that they are for
     part: int  # the number of this micro-batch in its step, counted from 0
     indices: tuple[int, ...]  # of units
     last: bool  # True for the last part of a step, after which the step is released
@@ -270,37 +272,40 @@ class Batches:
         """The number of parts of a Poisson sample."""
         return 1 if self.at_once is None else math.ceil(self._most / self.at_once)
 
-    def of_step(self, step: int, noise: Noise) -> list[MicroBatch]:
-        """Returns this process's share of a step: at least one micro-batch, which may be empty."""
+    def epoch(self, number: int, begun: int) -> int:
+        """Returns the first release of the epoch that a release is in, where they begin with that number."""
+        return number - (number - begun) % self.steps_an_epoch
+
+    def of_step(self, number: int, noise: Noise, begun: int = 0) -> list[MicroBatch]:
+        """Returns this process's share of the step of a release: one micro-batch or more, maybe empty."""
         if self.is_full:
             mine = range(distributed.rank(), self.count, distributed.world_size())
             most = math.ceil(self.count / distributed.world_size())  # every process has as many parts
             starts = range(0, most, self.batch_size)
             parts = [tuple(mine[start : start + self.batch_size]) for start in starts]
         else:
-            sample = self.allocated(step, noise) if self.is_allocated else self.drawn(step, noise)
+            everyone = (
+                self._allocated(number, noise, begun) if self.is_allocated else self._drawn(number, noise)
+            )
+            sample = tuple(everyone[distributed.rank() :: distributed.world_size()])
             parts = [sample[part :: self._parts] for part in range(self._parts)]
-        return [MicroBatch(step, i, part, i == len(parts) - 1) for i, part in enumerate(parts)]
+        return [MicroBatch(number, i, part, i == len(parts) - 1) for i, part in enumerate(parts)]
 
-    def drawn(self, step: int, noise: Noise) -> tuple[int, ...]:
-        """Returns this process's share of the Poisson sample of a step."""
-        everyone = noise.at("sample", step).chosen(self.count, self.sampling_rate)
+    def _drawn(self, number: int, noise: Noise) -> list[int]:
+        """Returns the Poisson sample of a release."""
+        everyone = noise.at("sample", number).chosen(self.count, self.sampling_rate)
         if self.at_most is not None and len(everyone) > self.at_most:
-            priorities = noise.at("priorities", "sample", step).uniforms((len(everyone),))
+            priorities = noise.at("priorities", "sample", number).uniforms((len(everyone),))
             kept = priorities.argsort()[: self.at_most].sort().values
             everyone = [everyone[i] for i in kept.tolist()]
-        return _mine(everyone)
+        return everyone
 
-    def allocated(self, step: int, noise: Noise) -> tuple[int, ...]:
-        """Returns this process's share of the examples that are in this step of their epoch."""
-        epoch, own = divmod(step, self.steps_an_epoch)
-        steps = (noise.at("allocation", epoch).uniforms((self.count,)) * self.steps_an_epoch).long()
-        return _mine((steps == own).nonzero().flatten().tolist())
-
-
-def _mine(everyone: list[int]) -> tuple[int, ...]:
-    """Returns this process's share of a sample."""
-    return tuple(everyone[distributed.rank() :: distributed.world_size()])
+    def _allocated(self, number: int, noise: Noise, begun: int) -> list[int]:
+        """Returns the examples that are in this release of their epoch."""
+        first = self.epoch(number, begun)
+        steps = (noise.at("allocation", first).uniforms((self.count,)) * self.steps_an_epoch).long()
+        chosen: list[int] = (first + steps == number).nonzero().flatten().tolist()
+        return chosen
 
 
 def largest_batch(batch_size: int) -> int:
@@ -322,18 +327,17 @@ class Examples:
 
     def __init__(self, loader: DataLoader[Any]) -> None:
         self._dataset, self._collate = loader.dataset, loader.collate_fn
-        several = getattr(loader.dataset, "__getitems__", None)  # it may hand out whole batches
-        self._lists = several is None or [len(several([0] * count)) for count in (1, 3)] == [1, 3]
 
-    def collated(self, examples: list[Any]) -> Any:
+    def collated(self, examples: Any) -> Any:
         """Returns these examples as a batch; one of them, put together alone, must have the same shapes.
 
-        Otherwise an example's shape would depend on the others, such as the length of the longest.
+        Otherwise an example's shape would depend on the others, such as the length of the longest. What is
+        no list is a whole batch already, of a dataset whose ``__getitems__`` hands those out.
         """
+        if not isinstance(examples, list):
+            return self._collate(examples)
         if examples:
             batch = self._collate(examples)
-            if not self._lists:
-                return batch
             for whole, one in zip(tree_leaves(batch), tree_leaves(self._collate(examples[-1:])), strict=True):
                 if isinstance(whole, Tensor) and whole.shape[1:] != one.shape[1:]:
                     raise ValueError(
@@ -351,9 +355,9 @@ class RunPlan:
 
     ``sensitivity`` is how far one example moves the sum of a step, rounding included.
 
-    >>> from ringfence import Clamp, Gaussian
+    >>> from ringfence import Clamp, Gaussian, PrivacyEngine
     >>> loader = DataLoader(range(1000), batch_size=100)
-    >>> plan = RunPlan.of(loader, Gaussian(1.0), Clamp(0.1), sampling="poisson", rounding=2.0**-24)
+    >>> plan = RunPlan.of(PrivacyEngine(Gaussian(1.0), Clamp(0.1)), loader, rounding=2.0**-24)
     >>> plan.batches.sampling_rate, plan.account()
     (0.1, SampledAccountant(Gaussian(sigma=1.0), sampling_rate=0.1, steps=0))
     """
@@ -369,23 +373,8 @@ class RunPlan:
     units: Units
 
     @classmethod
-    def of(
-        cls,
-        loader: DataLoader[Any],
-        mechanism: Mechanism,
-        clip: Clip,
-        *,
-        sampling: str,
-        rounding: float,
-        public_size: float | None = None,
-        loss_reduction: str = "mean",
-        loss: Loss | None = None,
-        secure: bool = False,
-        units: Units | None = None,
-        micro_batch_size: int | None = None,
-        max_batch_size: int | None = None,
-    ) -> "RunPlan":
-        """Returns the plan for the examples of a loader. ``rounding`` is the relative error of one operation.
+    def of(cls, asked: "PrivacyEngine", loader: object, rounding: float) -> "RunPlan":
+        """Returns the plan of an engine for a loader. ``rounding`` is the relative error of one operation.
 
         A mean loss in the loop divides each example's gradient by n: three roundings that another n would
         make differently, for n examples; where there are several rows to a unit, one more. They are relative
@@ -393,18 +382,31 @@ class RunPlan:
         batch_size is that of each process, so that a Poisson sample is as large as all of theirs.
         """
         loader, rows, batch_size = checked_loader(loader)
-        batch_size *= 1 if sampling == "full" else distributed.world_size()
-        units = (Units() if units is None else units).of(loader.dataset, rows)
+        batch_size *= 1 if asked.sampling == "full" else distributed.world_size()
+        units = Units(asked.augmentations, asked.transform, asked.units, asked.rows_per_unit)
+        units = units.of(loader.dataset, rows)
         count = units.count
-        size = float(checks.positive("public_size", count if public_size is None else public_size))
-        sensitivity = Sensitivity.of(clip.sensitivity)
-        if loss_reduction == "mean" and loss is None:
+        size = float(
+            checks.positive("public_size", count if asked.public_size is None else asked.public_size)
+        )
+        sensitivity = Sensitivity.of(asked.clip.sensitivity)
+        if asked.loss_reduction == "mean" and asked.loss is None:
             roundings = 4 if units.per_unit == 1 else 5
             sensitivity = sensitivity.times(1 + 2 * roundings * largest_batch(batch_size) * rounding)
-        if secure:
+        if asked.secure:
             sensitivity = secure_sensitivity(sensitivity, count, size)
-        batches = Batches(sampling, count, batch_size, size, micro_batch_size, max_batch_size)
-        return cls(loader, batches, mechanism, clip, sensitivity, loss_reduction, loss, secure, units)
+        parts = asked.micro_batch_size, asked.max_batch_size
+        return cls(
+            loader=loader,
+            batches=Batches(asked.sampling, count, batch_size, size, *parts),
+            mechanism=asked.mechanism,
+            clip=asked.clip,
+            sensitivity=sensitivity,
+            loss_reduction=asked.loss_reduction,
+            loss=asked.loss,
+            secure=asked.secure,
+            units=units,
+        )
 
     def settings(self) -> dict[str, Any]:
         """Returns what a run that goes on must share with the one that was saved, in plain data."""
@@ -466,39 +468,31 @@ def checked_loader(loader: object) -> tuple[DataLoader[Any], int, int]:
     """
     if not isinstance(loader, DataLoader):
         raise TypeError(f"loader must be a torch.utils.data.DataLoader, got {type(loader).__name__}")
+    dataset, sampler = loader.dataset, loader.sampler
     try:
-        count = None if isinstance(loader.dataset, IterableDataset) else len(loader.dataset)  # type: ignore[arg-type]
+        count = None if isinstance(dataset, IterableDataset) else len(dataset)  # type: ignore[arg-type]
     except (NotImplementedError, TypeError):
         count = None
     if count is None:
         raise ValueError(
-            f"loader must have a dataset of known size, got {type(loader.dataset).__name__}: the sampling "
-            "rate of a stream (IterableDataset) is not known; give it a dataset with __len__ and __getitem__"
+            f"loader must have a dataset of known size, got {type(dataset).__name__}: the sampling rate of a "
+            "stream (IterableDataset) is not known; give it a dataset with __len__ and __getitem__"
         )
     if count == 0:
         raise ValueError("loader must have at least one example, got none")
     if loader.batch_size is None:
         raise ValueError("loader must have a batch_size, got a batch_sampler or none")
     if loader.drop_last:
+        raise ValueError("loader must have drop_last=False, got True: no example is left out for its place")
+    plain = isinstance(sampler, (SequentialSampler, RandomSampler))
+    if not plain or getattr(sampler, "replacement", False):
         raise ValueError(
-            "loader must have drop_last=False, got True: a private step leaves out no example because of its "
-            "place in an epoch"
+            f"loader draws its examples with {type(sampler).__name__}, which would be replaced: use "
+            "shuffle=True or False, also where several processes train, of which each takes its share"
         )
-    if isinstance(loader.sampler, DistributedSampler):
+    if len(sampler) != count:
         raise ValueError(
-            "loader must not have a DistributedSampler: every process takes its share of each step "
-            "by itself. Leave the sampler out; batch_size is that of each process"
-        )
-    if not isinstance(loader.sampler, (SequentialSampler, RandomSampler)) or getattr(
-        loader.sampler, "replacement", False
-    ):
-        raise ValueError(
-            f"loader draws its examples with {type(loader.sampler).__name__}, which would be replaced: "
-            "use shuffle=True or False"
-        )
-    if len(loader.sampler) != count:
-        raise ValueError(
-            f"loader draws {len(loader.sampler)} of its {count} examples, and private steps draw from all: "
+            f"loader draws {len(sampler)} of its {count} examples, and private steps draw from all: "
             "give it a torch.utils.data.Subset"
         )
     return loader, count, loader.batch_size
