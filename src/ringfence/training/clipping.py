@@ -103,8 +103,16 @@ class Norm(Clip):
         self.each = None if each is None else checks.number("each", each, checks.positive)
         self.largest = float32_at_most("clip", self.norm if self.each is None else min(self.norm, self.each))
         self.limit = None if self.each is None else self.largest
-        self.sensitivity = Sensitivity(each=self.each, norm=self.norm)
-        self.aim = self.norm * _SHORTER  # what longer gradients get: a little below C, since they are rounded
+
+    @property
+    def sensitivity(self) -> Sensitivity:  # type: ignore[override]
+        """The move of one example: ``norm``, and ``each`` where it is given."""
+        return Sensitivity(each=self.each, norm=self.norm)
+
+    @property
+    def aim(self) -> float:
+        """The length that gradients longer than it get: a little below C, since they are rounded."""
+        return self.norm * _SHORTER
 
     def __call__(self, gradients: Tensor) -> Tensor:
         factor = self.factors(row_lengths(gradients.flatten(1)), gradients.dtype)

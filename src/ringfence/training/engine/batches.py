@@ -33,15 +33,15 @@ class Units:
     """One unit, many rows: several augmentations of one example, or all records of one person.
 
     ``augmentations`` is how many rows ``transform`` makes of each example. ``units`` says whose each row of
-    the dataset is, or names the column that does, and ``rows_per_unit`` how many rows of a unit a step takes
-    at most. Where a unit has n more than m = rows_per_unit rows, step s takes those of numbers s m, ...,
-    s m + m - 1 modulo n. ``members`` are the rows of each unit, once the dataset is known.
+    the dataset is, or names the column that does, and ``rows_per_unit`` how many rows a step takes of a unit.
+    Of n rows and m = rows_per_unit, step s takes those of numbers s m, ..., s m + m - 1 modulo n; where n is
+    below m, rows that come again count 0. ``members`` are the rows of each unit, once the dataset is known.
 
     Guarantee: which rows of a unit are in a step depends on its own number of rows and on the step alone.
 
     >>> people = Units(units=["ann", "bob", "ann", "ann"], rows_per_unit=2).of(range(4), 4)
     >>> people.count, people.rows((0, 1), step=0), people.rows((0,), step=1)
-    (2, [0, 2, 1], [3, 0])
+    (2, [0, 2, 1, 1], [3, 0])
     """
 
     augmentations: int = 1
@@ -71,7 +71,7 @@ class Units:
 
     @property
     def per_unit(self) -> int:
-        """How many rows of each unit go through the model; missing ones are filled up and count zero."""
+        """How many rows of each unit go through the model."""
         return self.augmentations if self.rows_per_unit is None else self.rows_per_unit
 
     @property
@@ -104,33 +104,19 @@ class Units:
         return replace(self, members=tuple(map(tuple, members.values())), count=len(members))
 
     def rows(self, units: Sequence[int], step: int) -> list[int]:
-        """Returns the rows of the dataset that a step takes of these units."""
+        """Returns the rows of the dataset that a step takes of these units, ``rows_per_unit`` of each."""
         if self.members is None:
             return list(units)
-        return [row for unit in units for row in self._taken(unit, step)]
+        taken = range(step * self.per_unit, (step + 1) * self.per_unit)
+        return [own[i % len(own)] for own in map(self.members.__getitem__, units) for i in taken]
 
-    def _taken(self, unit: int, step: int) -> Sequence[int]:
-        """The rows that a step takes of a unit that has several."""
-        assert self.members is not None
-        own, most = self.members[unit], self.per_unit
-        if len(own) <= most:
-            return own
-        return [own[(step * most + i) % len(own)] for i in range(most)]
-
-    def places(self, units: Sequence[int], step: int) -> tuple[Tensor, Tensor] | None:
-        """Returns which row stands at each of the places of these units, and at which places real rows stand.
-
-        Every unit has ``per_unit`` places, of which the last ones are filled up with its first row. None
-        where there is nothing to fill up.
-        """
-        if self.members is None:
-            return None
-        counts = torch.tensor([len(self._taken(unit, step)) for unit in units], dtype=torch.long)
-        if bool((counts == self.per_unit).all()):
-            return None
-        starts, number = (counts.cumsum(0) - counts).unsqueeze(1), torch.arange(self.per_unit)
-        real = number < counts.unsqueeze(1)
-        return torch.where(real, starts + number, starts).flatten(), real.flatten().nonzero().squeeze(1)
+    def averaged(self, cotangents: Tensor, units: Sequence[int]) -> Tensor:
+        """The cotangents of all rows such that those of a unit add up to a mean; a row counts once."""
+        if self.members is not None:
+            real = [i < len(self.members[unit]) for unit in units for i in range(self.per_unit)]
+            fits = torch.tensor(real, device=cotangents.device).view(-1, *(1,) * (cotangents.dim() - 1))
+            cotangents = torch.where(fits, cotangents, 0.0)
+        return cotangents if self.per_unit == 1 else cotangents / self.per_unit
 
     def augmented(self, values: Any, device: torch.device) -> Any:
         """Returns a batch with as many rows for each example as there are augmentations, on a device.
@@ -236,7 +222,7 @@ class Batches:
     @property
     def cut(self) -> float:
         """An upper bound of the chance that a sample is cut."""
-        if self.at_most is None or self.is_full:
+        if self.at_most is None:
             return 0.0
         return chance_of_cut(self.public_size, self.sampling_rate, self.at_most)
 
@@ -255,9 +241,10 @@ class Batches:
     @property
     def rows(self) -> int:
         """How many examples of this process's share go through the model together, nearly always."""
-        if self.is_full or self.at_most is not None:
-            return self.batch_size if self.is_full else math.ceil(self._most / self._parts)
-        return 8 * math.ceil(self._most / self._parts / 8)
+        if self.is_full:
+            return self.batch_size
+        multiple = 8 if self.at_most is None else 1
+        return multiple * math.ceil(self._most / self._parts / multiple)
 
     @property
     def _most(self) -> float:
@@ -278,34 +265,29 @@ class Batches:
 
     def of_step(self, number: int, noise: Noise, begun: int = 0) -> list[MicroBatch]:
         """Returns this process's share of the step of a release: one micro-batch or more, maybe empty."""
+        everyone = self._drawn(number, noise, begun)
+        mine = everyone[distributed.rank() :: distributed.world_size()]
         if self.is_full:
-            mine = range(distributed.rank(), self.count, distributed.world_size())
             most = math.ceil(self.count / distributed.world_size())  # every process has as many parts
-            starts = range(0, most, self.batch_size)
-            parts = [tuple(mine[start : start + self.batch_size]) for start in starts]
+            parts = [mine[start : start + self.batch_size] for start in range(0, most, self.batch_size)]
         else:
-            everyone = (
-                self._allocated(number, noise, begun) if self.is_allocated else self._drawn(number, noise)
-            )
-            sample = tuple(everyone[distributed.rank() :: distributed.world_size()])
-            parts = [sample[part :: self._parts] for part in range(self._parts)]
-        return [MicroBatch(number, i, part, i == len(parts) - 1) for i, part in enumerate(parts)]
+            parts = [mine[part :: self._parts] for part in range(self._parts)]
+        return [MicroBatch(number, i, tuple(part), i == len(parts) - 1) for i, part in enumerate(parts)]
 
-    def _drawn(self, number: int, noise: Noise) -> list[int]:
-        """Returns the Poisson sample of a release."""
+    def _drawn(self, number: int, noise: Noise, begun: int) -> Sequence[int]:
+        """Returns who is in the step of a release, on all processes."""
+        if self.is_full:
+            return range(self.count)
+        if self.is_allocated:
+            first = self.epoch(number, begun)
+            steps = (noise.at("allocation", first).uniforms((self.count,)) * self.steps_an_epoch).long()
+            return (first + steps == number).nonzero().flatten().tolist()  # type: ignore[no-any-return]
         everyone = noise.at("sample", number).chosen(self.count, self.sampling_rate)
         if self.at_most is not None and len(everyone) > self.at_most:
             priorities = noise.at("priorities", "sample", number).uniforms((len(everyone),))
             kept = priorities.argsort()[: self.at_most].sort().values
             everyone = [everyone[i] for i in kept.tolist()]
         return everyone
-
-    def _allocated(self, number: int, noise: Noise, begun: int) -> list[int]:
-        """Returns the examples that are in this release of their epoch."""
-        first = self.epoch(number, begun)
-        steps = (noise.at("allocation", first).uniforms((self.count,)) * self.steps_an_epoch).long()
-        chosen: list[int] = (first + steps == number).nonzero().flatten().tolist()
-        return chosen
 
 
 def largest_batch(batch_size: int) -> int:

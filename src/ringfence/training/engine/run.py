@@ -340,7 +340,6 @@ class Handed:
     values: Any
     inputs: Inputs | None = None
     outputs: Any = None
-    real: Tensor | None = None  # which rows of the inputs are real, where some are filled up
 
 
 @dataclass
@@ -420,12 +419,12 @@ class TrainingRun:
             )
         if handed.inputs is not None:
             raise ValueError("the model was called twice for one batch: an example may count only once")
-        batch, units = handed.batch, self.plan.units
+        batch = handed.batch
         self._require_due(batch)
         for parameter in self.layout.trained.values():
             parameter.grad = None  # what is there later comes from the loop
         args, kwargs = inputs
-        count = len(units.rows(batch.indices, batch.number)) * units.augmentations
+        count = len(batch.indices) * self.plan.units.per_unit
         for name, value in (*enumerate(args), *kwargs.items()):
             if len(value) != count:
                 raise ValueError(
@@ -434,14 +433,8 @@ class TrainingRun:
                 )
             if value.is_floating_point() and not value.is_cuda:  # on a GPU the sum is looked at
                 checks.require(f"input {name}", "must be finite", value, torch.isfinite(value))
-        places = units.places(batch.indices, batch.number)
-        if places is not None:  # units of fewer rows are filled up
-            which, handed.real = (each.to(tree_leaves(inputs)[0].device) for each in places)
-            inputs = tree_map(lambda value: value[which], inputs)
         with self._pass_of(batch, inputs):
             outputs = self.gradients.forward(inputs)
-        if handed.real is not None:
-            outputs = tree_map(lambda output: output[handed.real], outputs)
         # of half precision no mean may be taken: the rounding of 1/n shows n
         halves = (torch.bfloat16, torch.float16)
         outputs = tree_map(lambda output: output.float() if output.dtype in halves else output, outputs)
@@ -491,8 +484,7 @@ class TrainingRun:
         )
         if self.plan.loss is not None and batch.indices:
             cotangents = self._own_cotangents(self.plan.loss, handed, cotangents)
-        rows = len(tree_leaves(inputs)[0])
-        cotangents = tree_map(lambda each: self._unit_cotangents(each, handed.real, rows), cotangents)
+        cotangents = tree_map(lambda each: self.plan.units.averaged(each, batch.indices), cotangents)
         if self.examples is not None:
             self._step.parts.append((batch, inputs, cotangents))
         dtype = torch.float64 if self.plan.secure else None
@@ -508,14 +500,6 @@ class TrainingRun:
                     "outputs, such as that of a penalty on parameters: nothing was released. Use the "
                     "optimizer's weight_decay, or move the parameters after optimizer.step()"
                 )
-
-    def _unit_cotangents(self, cotangents: Tensor, real: Tensor | None, rows: int) -> Tensor:
-        """The cotangents of all rows, 0 for those that fill up, so that those of a unit add up to a mean."""
-        if real is not None:
-            zeros = cotangents.new_zeros(rows, *cotangents.shape[1:])
-            cotangents = zeros.index_copy(0, real, cotangents)
-        per_unit = self.plan.units.per_unit
-        return cotangents if per_unit == 1 else cotangents / per_unit
 
     def _own_cotangents(self, loss: Loss, handed: Handed, cotangents: Any) -> Tensor:
         """Returns the cotangents of each example's own loss, in the place of those of the loop.
