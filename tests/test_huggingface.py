@@ -185,7 +185,7 @@ def test_half_precision_takes_the_fused_pass(tmp_path: Path) -> None:
 def test_what_cannot_be_trained_so_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="target_epsilon needs a whole number of epochs and no max_steps"):
         trainer(tmp_path, target=1.0).train()
-    with pytest.raises(ValueError, match="needs a batch size of at least 24, got 8"):
+    with pytest.raises(ValueError, match="needs a batch of the whole dataset, got batch size 8"):
         trainer(tmp_path, tiny_bert.engine(sampling="full")).train()
     with pytest.raises(ValueError, match="loss_reduction must be 'mean', got 'sum'"):
         trainer(tmp_path, tiny_bert.engine(loss_reduction="sum"))

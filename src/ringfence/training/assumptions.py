@@ -60,10 +60,7 @@ def refuse_secure(secure: bool, seed_name: str, seed: object, public_size: float
     if checks.flag("secure", secure) and seed is not None:
         raise ValueError(f"{seed_name} must be None, got {seed!r}: secure releases have no seed")
     if secure and public_size is None:
-        raise ValueError(
-            "public_size must be given where releases are secure, got None: the number of records could be "
-            "read off what is released"
-        )
+        raise ValueError("public_size must be given where releases are secure, got None: they tell the size")
 
 
 def those(applies: Mapping[str, bool]) -> tuple[str, ...]:

@@ -43,8 +43,7 @@ class Sharded:
             ):
                 raise ValueError(
                     f"parameter {name!r} must be sharded by fully_shard over all {processes} processes, got "
-                    f"{p.placements[0]} on {p.device_mesh}: other meshes and tensor parallelism are not "
-                    "supported"
+                    f"{p.placements[0]} on {p.device_mesh}"
                 )
             if p.requires_grad and not isinstance(p, DTensor):
                 raise ValueError(

@@ -219,11 +219,8 @@ def test_batches_of_a_public_size_are_charged_and_named(tmp_path: Path) -> None:
     with refused("max_batch_size 18, this engine has None"):
         Run(**{**how, "max_batch_size": None}).engine.load(tmp_path / "run.ckpt")
     for changes, message in (
-        ({"max_batch_size": 15}, "max_batch_size must be at least batch_size 16, got 15"),
-        (
-            {"public_size": 59},
-            "public_size must be at least the number of examples with max_batch_size, got 59",
-        ),
+        ({"max_batch_size": 15}, "max_batch_size must be >= batch_size 16, got 15"),
+        ({"public_size": 59}, "max_batch_size needs a public_size that no dataset exceeds, got 59"),
         ({"sampling": "full"}, "max_batch_size needs sampling 'poisson'"),
     ):
         with refused(message):

@@ -58,16 +58,11 @@ class Units:
         if self.transform is not None and not callable(self.transform):
             raise TypeError(f"transform must be a function of a batch, got {self.transform!r}")
         if (self.units is None) != (self.rows_per_unit is None):
-            raise ValueError(
-                "units and rows_per_unit must be given together, got "
-                f"{'no' if self.units is None else 'some'} units and rows_per_unit {self.rows_per_unit!r}"
-            )
+            raise ValueError(f"units and rows_per_unit must be given together, got {self.rows_per_unit!r}")
         if self.rows_per_unit is not None:
             checks.count("rows_per_unit", self.rows_per_unit, at_least=1, at_most=10**4)
             if self.transform is not None:
-                raise ValueError(
-                    "transform must be None with units: what is clipped together is one or the other"
-                )
+                raise ValueError("transform must be None with units: what is clipped together is one of them")
 
     @property
     def per_unit(self) -> int:
@@ -125,9 +120,7 @@ class Units:
         """
         assert self.transform is not None
         if not isinstance(values, list | tuple) or not isinstance(values[0], Tensor):
-            raise ValueError(
-                f"with transform, the loader must give (inputs, ...), got {type(values).__name__}"
-            )
+            raise ValueError(f"with transform, loader must give (inputs, ...), got {type(values).__name__}")
         inputs, *others = tree_map(
             lambda value: value.to(device, non_blocking=True).repeat_interleave(self.augmentations, dim=0),
             list(values),
@@ -188,18 +181,13 @@ class Batches:
         if self.is_full:
             return
         if self.at_most is not None and self.at_most < self.batch_size:
-            raise ValueError(
-                f"max_batch_size must be at least batch_size {self.batch_size}, got {self.at_most}"
-            )
+            raise ValueError(f"max_batch_size must be >= batch_size {self.batch_size}, got {self.at_most}")
         if self.at_most is not None and self.count > self.public_size:
-            raise ValueError(
-                f"public_size must be at least the number of examples with max_batch_size, got "
-                f"{self.public_size:g}: how often a sample is cut grows with it"
-            )
-        if self.batch_size > self.public_size:
             size = f"{self.public_size:g}"
-            each = f", that of {n} processes together" if (n := distributed.world_size()) > 1 else ""
-            raise ValueError(f"batch_size must be at most public_size {size}, got {self.batch_size}{each}")
+            raise ValueError(f"max_batch_size needs a public_size that no dataset exceeds, got {size}")
+        if self.batch_size > self.public_size:
+            size = f"{self.public_size:g}, got {self.batch_size} of all processes together"
+            raise ValueError(f"batch_size must be at most public_size {size}")
         checks.rate("batch_size / public_size", self.sampling_rate)
 
     @property
@@ -474,7 +462,6 @@ def checked_loader(loader: object) -> tuple[DataLoader[Any], int, int]:
         )
     if len(sampler) != count:
         raise ValueError(
-            f"loader draws {len(sampler)} of its {count} examples, and private steps draw from all: "
-            "give it a torch.utils.data.Subset"
+            f"loader draws {len(sampler)} of its {count} examples: give it a torch.utils.data.Subset"
         )
     return loader, count, loader.batch_size

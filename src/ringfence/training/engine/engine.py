@@ -399,18 +399,14 @@ def _check(gradients: ExampleGradients, layout: Layout, optimizer: Optimizer, me
     if dtype not in (torch.float32, torch.float64):
         raise ValueError(f"model must be float32 or float64, got {dtype}")
     if isinstance(optimizer, LBFGS):
-        raise ValueError(
-            "LBFGS asks for several gradients in each step, and each would be a release: use SGD"
-        )
+        raise ValueError("LBFGS asks for several gradients in a step, each would be a release: use SGD")
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"optimizer must be a torch optimizer, got {type(optimizer).__name__}")
     names = {id(p): name for name, p in layout.trained.items()}
     held = {id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad}
     missing = [name for key, name in names.items() if key not in held]
     if missing:
-        raise ValueError(
-            f"optimizer must hold every trained parameter of the model, {missing[0]!r} is missing"
-        )
+        raise ValueError(f"optimizer must hold every trained parameter, {missing[0]!r} is missing")
     if held - set(names):
         raise ValueError(f"optimizer holds {len(held - set(names))} parameters that are not the model's")
     theta = torch.zeros(1 if layout.settings else gradients.size, dtype=dtype, device=device)

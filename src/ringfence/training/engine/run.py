@@ -149,11 +149,8 @@ class Releases:
         )
         self._require(finite, not_finite)
         if self.most is not None and self._charged() >= self.most:
-            what = "epochs" if self.plan.batches.is_allocated else "steps"
-            raise ValueError(
-                f"step {number} is beyond the {self.most} {what} that were charged beforehand: nothing was "
-                "released"
-            )
+            most = f"{self.most} {'epochs' if self.plan.batches.is_allocated else 'steps'}"
+            raise ValueError(f"step {number} is beyond the {most} that were charged beforehand")
         if isinstance(self.account, AllocatedAccountant):
             self.account.enter(self._epoch(number))
         self.layout.charge(self.account, theta)
@@ -414,8 +411,7 @@ class TrainingRun:
         handed = self._handed
         if handed is None:
             raise ValueError(
-                "the model was called in training outside of the private loader's loop: call "
-                "model.eval() first to evaluate it"
+                "the model in training was called outside of the private loader's loop: call eval()"
             )
         if handed.inputs is not None:
             raise ValueError("the model was called twice for one batch: an example may count only once")
@@ -428,8 +424,7 @@ class TrainingRun:
         for name, value in (*enumerate(args), *kwargs.items()):
             if len(value) != count:
                 raise ValueError(
-                    f"input {name} has {len(value)} rows, the batch {count}: give the model every "
-                    "batch of the private loader whole"
+                    f"input {name} has {len(value)} rows, the batch {count}: give the model all of it"
                 )
             if value.is_floating_point() and not value.is_cuda:  # on a GPU the sum is looked at
                 checks.require(f"input {name}", "must be finite", value, torch.isfinite(value))
@@ -462,8 +457,7 @@ class TrainingRun:
         handed = self._handed
         if handed is None or handed.inputs is None:
             raise ValueError(
-                "optimizer.step() needs a batch: call model(inputs), of the model that "
-                "make_private returned, and loss.backward() first"
+                "optimizer.step() needs a batch: call the private model and loss.backward() first"
             )
         batch, inputs, outputs = handed.batch, handed.inputs, handed.outputs
         if all(output.grad is None for output in tree_leaves(outputs)):
@@ -471,9 +465,7 @@ class TrainingRun:
         self._refuse_penalties()
         is_mean, count = self.plan.loss_reduction == "mean", len(batch.indices)
         if is_mean and self.plan.loss is None and count > largest_batch(self.plan.batches.batch_size):
-            raise ValueError(
-                f"a mean over {count} examples is not charged for: give loss, or use loss_reduction='sum'"
-            )
+            raise ValueError(f"a mean over {count} examples is not charged for: give loss or take the 'sum'")
         cotangents = tree_map(
             lambda output: (
                 torch.zeros_like(output)
@@ -808,9 +800,7 @@ def _cotangents(loss: Loss, outputs: Tensor, targets: Tensor, one_by_one: bool =
 def _targets(values: Any) -> Tensor:
     """Returns the targets of a batch, which is a pair of inputs and targets."""
     if not isinstance(values, list | tuple) or len(values) != 2 or not isinstance(values[1], Tensor):
-        raise ValueError(
-            f"with loss, the loader must give pairs (inputs, targets), got {type(values).__name__}"
-        )
+        raise ValueError(f"with loss, loader must give pairs (inputs, targets), got {type(values).__name__}")
     return values[1]
 
 
