@@ -1317,7 +1317,7 @@ every process takes every example
 + everyone
 @ src/ringfence/training/engine/batches.py: training/engine/batches
 a loader of some examples taken for one of all
-- if len(sampler) != count:
+- if drawn != count:
 + if False:
 a sampler of one process's share taken for one of all
 -     if not plain or getattr(sampler, "replacement", False):

@@ -269,7 +269,7 @@ class Batches:
         if self.is_allocated:
             first = self.epoch(number, begun)
             steps = (noise.at("allocation", first).uniforms((self.count,)) * self.steps_an_epoch).long()
-            return (first + steps == number).nonzero().flatten().tolist()  # type: ignore[no-any-return]
+            return (first + steps == number).nonzero().flatten().tolist()
         everyone = noise.at("sample", number).chosen(self.count, self.sampling_rate)
         if self.at_most is not None and len(everyone) > self.at_most:
             priorities = noise.at("priorities", "sample", number).uniforms((len(everyone),))
@@ -460,8 +460,7 @@ def checked_loader(loader: object) -> tuple[DataLoader[Any], int, int]:
             f"loader draws its examples with {type(sampler).__name__}, which would be replaced: use "
             "shuffle=True or False, also where several processes train, of which each takes its share"
         )
-    if len(sampler) != count:
-        raise ValueError(
-            f"loader draws {len(sampler)} of its {count} examples: give it a torch.utils.data.Subset"
-        )
+    drawn = len(sampler)  # type: ignore[arg-type]
+    if drawn != count:
+        raise ValueError(f"loader draws {drawn} of its {count} examples: give it a torch.utils.data.Subset")
     return loader, count, loader.batch_size
