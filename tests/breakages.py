@@ -1327,12 +1327,12 @@ a sampler of one process's share taken for one of all
 people's records said to be protected one by one
 -             return "unit with all its rows"
 +             return "record"
-every row of a person in every step
--         if len(own) <= most:
-+         if True:
-rows that fill up and count
--         real = number < counts.unsqueeze(1)
-+         real = number < counts.unsqueeze(1) + 1
+the same rows of a person in every step
+- range(step * self.per_unit, (step + 1) * self.per_unit)
++ range(self.per_unit)
+rows that come again and count
+- [i < len(self.members[unit]) for
++ [True for
 @ src/ringfence/training/engine/batches.py: training/engine/units
 rows sampled in place of persons
 -         count = units.count
