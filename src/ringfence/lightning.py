@@ -127,8 +127,7 @@ class PrivacyCallback(TrainerRun, Callback):
         assert self._private is not None
         if not self._called:
             raise ValueError(
-                "training_step must call the private module once: the attribute that holds all trained "
-                "parameters, or self(inputs) where several do"
+                "training_step must call once what holds all trained parameters, an attribute or self(inputs)"
             )
         self._private[1].release()
 

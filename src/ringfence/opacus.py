@@ -161,19 +161,16 @@ def _refuse_parts(model: Any, optimizer: Any, loader: Any) -> None:
             )
     if type(optimizer) not in (DPOptimizer, DPOptimizerFastGradientClipping):
         raise ValueError(
-            f"optimizer must clip each gradient as a whole, in one process, got {type(optimizer).__name__}: "
-            "clipping 'per_layer' and 'adaptive' and distributed training are not accounted for here"
+            f"optimizer must clip each gradient as a whole, in one process, got {type(optimizer).__name__}"
         )
     poisson = isinstance(getattr(loader, "batch_sampler", None), UniformWithReplacementSampler)
     if not isinstance(loader, DPDataLoader) or not poisson:
         raise ValueError(
-            f"loader must draw Poisson samples, got {type(loader).__name__}: batches of a shuffled dataset "
-            "(poisson_sampling=False) are not what any account here describes"
+            f"loader must draw Poisson samples, got {type(loader).__name__}: use poisson_sampling=True"
         )
     checks.number("noise_multiplier", optimizer.noise_multiplier, checks.positive)
     checks.number("max_grad_norm", optimizer.max_grad_norm, checks.positive)
     if optimizer.loss_reduction != "mean":
         raise ValueError(
-            f"loss_reduction must be 'mean', got {optimizer.loss_reduction!r}: the engine divides what it "
-            "releases by the batch size"
+            f"loss_reduction must be 'mean', got {optimizer.loss_reduction!r}: the engine divides sums"
         )

@@ -47,8 +47,7 @@ class Sharded:
                 )
             if p.requires_grad and not isinstance(p, DTensor):
                 raise ValueError(
-                    f"parameter {name!r} is not sharded and others are: apply fully_shard to the model "
-                    "itself, after its layers"
+                    f"parameter {name!r} is not sharded and others are: apply fully_shard to the model itself"
                 )
         for layer in self._layers:  # the outermost one would stay gathered after an evaluation, and age
             layer.set_reshard_after_forward(True, recurse=False)
@@ -160,10 +159,7 @@ def is_sharded(model: nn.Module) -> bool:
     False
     """
     if any(isinstance(layer, FullyShardedDataParallel) for layer in model.modules()):
-        raise ValueError(
-            "model must not have layers in FullyShardedDataParallel, whose parameters are flat: use "
-            "torch.distributed.fsdp.fully_shard"
-        )
+        raise ValueError("model must not have layers in FullyShardedDataParallel: use fully_shard")
     layers = any(isinstance(layer, FSDPModule) for layer in model.modules())
     return layers or any(isinstance(p, DTensor) for p in model.parameters())
 

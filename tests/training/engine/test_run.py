@@ -190,7 +190,7 @@ def test_loops_that_would_count_an_example_twice_are_refused() -> None:
     inputs, labels = next(iter(run.loader))
     with refused("input 0 has 8 rows, the batch 16"):
         run.model(inputs[:8])
-    with refused("takes tensors with one row for each example, got list as input 0", TypeError):
+    with refused("takes tensors of rows, got list as input 0", TypeError):
         run.model([inputs])
     loss = nn.functional.cross_entropy(run.model(inputs), labels)
     with refused("needs a gradient: call loss.backward"):
@@ -351,6 +351,19 @@ def test_a_release_that_failed_is_not_passed_over() -> None:
         run.original[3].weight.copy_(weight)
     with refused("step 0, part 0 is due, got step 1"):
         run.batch(*next(batches))
+
+
+def test_a_release_that_fails_after_its_charge_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(sampling="poisson", batch_size=12)
+    batches, start = iter(run.loader), run.weights()
+    monkeypatch.setattr(run.engine.run.releases._sampler, "draw", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        run.batch(*next(batches))
+    monkeypatch.undo()
+    assert torch.equal(run.weights(), start)
+    run.batch(*next(batches))
+    assert (run.engine.steps, run.engine.account.steps) == (1, 2)
+    assert len(list(run.loader)) == 4  # of the epoch
 
 
 def test_every_release_is_charged_and_what_the_account_says_is_recomputed() -> None:

@@ -159,20 +159,17 @@ class PrivacyEngine:
             raise ValueError("fisher_every needs loss, a function of outputs and targets, got None")
         if self.fisher_every and not are_rows:
             raise ValueError(
-                f"fisher_every must be 0 with transform or units, got {self.fisher_every}: information "
-                "is measured for single rows, not for units"
+                f"fisher_every must be 0 with transform or units, got {self.fisher_every}: it is about rows"
             )
         if self.micro_batch_size is not None and self.sampling == "full":
             raise ValueError(
-                f"micro_batch_size must be None with {sampling}, got {self.micro_batch_size}: the loader's "
-                "batch_size is the size of its micro-batches"
+                f"micro_batch_size must be None with {sampling}, got {self.micro_batch_size}: use batch_size"
             )
         if self.max_batch_size is not None and self.sampling != "poisson":
             raise ValueError(f"max_batch_size needs sampling 'poisson', got {sampling}")
         if self.track_examples and self.sampling != "full":
             raise ValueError(
-                f"track_examples must be False with {sampling}, got True: what a step costs an "
-                "example depends on its gradient also where it is not drawn, which is unknown. Use 'full'"
+                f"track_examples must be False with {sampling}, got True: gradients that were not drawn count"
             )
         if self.secure and self.loss_reduction == "mean" and self.loss is None:
             raise ValueError(

@@ -489,8 +489,7 @@ class TrainingRun:
             if p.grad is not None and bool(p.grad.any()):
                 raise ValueError(
                     f"the loss in the loop has a gradient by {name} that does not go through the model's "
-                    "outputs, such as that of a penalty on parameters: nothing was released. Use the "
-                    "optimizer's weight_decay, or move the parameters after optimizer.step()"
+                    "outputs, such as that of a penalty: use the optimizer's weight_decay"
                 )
 
     def _own_cotangents(self, loss: Loss, handed: Handed, cotangents: Any) -> Tensor:
@@ -528,8 +527,7 @@ class TrainingRun:
         if (batch.number, batch.part) != (number, part):
             raise ValueError(
                 f"optimizer.step() was not called for every batch of the loader (step {number}, part {part} "
-                f"is due, got step {batch.number}, part {batch.part}): call it after every batch, also an "
-                "empty one; it moves the parameters when the step is complete"
+                f"is due, got step {batch.number}, part {batch.part}): call it after each, also an empty one"
             )
 
     def _seeded(self, purpose: str, batch: MicroBatch, device: torch.device) -> AbstractContextManager[None]:
@@ -580,8 +578,7 @@ class TrainingRun:
             raise ValueError("example_epsilons needs track_examples=True to be given to the engine")
         if self.examples.steps != self.releases.number:
             raise ValueError(
-                f"example_epsilons needs every release, got {self.examples.steps} of {self.releases.number}: "
-                "others were made after a save or without track_examples, and never again"
+                f"example_epsilons needs every release, got {self.examples.steps} of {self.releases.number}"
             )
         return self.examples.epsilons(delta, kind)
 
@@ -658,10 +655,8 @@ class PrivateModule(nn.Module):
                 return deepcopy(self.module)(*args, **kwargs)
         for name, value in (*enumerate(args), *kwargs.items()):
             if not isinstance(value, Tensor) or not value.dim():
-                raise TypeError(
-                    "in training the model takes tensors with one row for each example, got "
-                    f"{type(value).__name__} as input {name}"
-                )
+                kind = type(value).__name__
+                raise TypeError(f"the model in training takes tensors of rows, got {kind} as input {name}")
         return self._run_forward((args, kwargs))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> nn.Module:
