@@ -134,15 +134,6 @@ def test_a_damaged_or_truncated_run_is_never_a_cheaper_one(tmp_path: Path) -> No
     assert resumed(path).engine.account.steps == 4
 
 
-def test_a_checkpoint_without_its_journal_is_refused(tmp_path: Path) -> None:
-    saved(tmp_path / "run.ckpt")
-    (tmp_path / "run.ckpt.journal").unlink()
-    with pytest.raises(
-        ValueError, match=r"run\.ckpt\.journal is missing: what was released after .* is in it"
-    ):
-        Run().engine.load(tmp_path / "run.ckpt")
-
-
 def test_files_of_two_runs_do_not_mix(tmp_path: Path) -> None:
     for name in ("one.ckpt", "two.ckpt"):
         saved(tmp_path / name)

@@ -545,7 +545,7 @@ def test_a_report_of_a_step_comes_while_the_parameters_are_those_of_its_sum() ->
     assert heard[-1].guarantee(1e-5) == run.engine.guarantee(1e-5)
 
 
-@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "NAdam", "Rprop"])
+@pytest.mark.parametrize("kind", ["SGD", "AdamW", "Rprop"])
 def test_any_optimizer_gets_the_released_gradient(kind: str) -> None:
     def optimizer(parameters: Any) -> torch.optim.Optimizer:
         return getattr(torch.optim, kind)(parameters, lr=0.1)

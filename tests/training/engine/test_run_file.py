@@ -297,14 +297,6 @@ def test_other_settings_are_refused_by_name(tmp_path: Path, change: dict[str, An
         Run(**change).engine.load(tmp_path / "run.ckpt")
 
 
-def test_a_run_is_not_overwritten_by_another(tmp_path: Path) -> None:
-    one = Run().train(1)
-    one.engine.save(tmp_path / "run.ckpt")
-    one.engine.close()
-    with pytest.raises(ValueError, match="holds a run, whose spent budget would be forgotten"):
-        Run().train(2).engine.save(tmp_path / "run.ckpt")
-
-
 def test_two_processes_do_not_share_a_run(tmp_path: Path) -> None:
     first, one, two = Run().train(1), Run(), Run()
     first.engine.save(tmp_path / "run.ckpt")

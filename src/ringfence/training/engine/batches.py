@@ -287,36 +287,29 @@ def largest_batch(batch_size: int) -> int:
     return 2 * batch_size + 40
 
 
-class Examples:
-    """The examples of a dataset as batches. A batch without examples has the shapes of others, with length 0.
+def collated(dataset: Any, collate: Callable[[Any], Any], examples: Any) -> Any:
+    """Returns examples of a dataset as a batch; one of them, put together alone, must have the same shapes.
 
-    >>> examples = Examples(DataLoader([1.0, 2.0], collate_fn=torch.tensor))
-    >>> examples.collated([2.0]), examples.collated([])
+    Otherwise an example's shape would depend on the others, such as the length of the longest. A batch
+    without examples has the shapes of others, with length 0. What is no list is a whole batch already, of a
+    dataset whose ``__getitems__`` hands those out.
+
+    >>> collated([1.0], torch.tensor, [2.0]), collated([1.0], torch.tensor, [])
     (tensor([2.]), tensor([]))
     """
-
-    def __init__(self, loader: DataLoader[Any]) -> None:
-        self._dataset, self._collate = loader.dataset, loader.collate_fn
-
-    def collated(self, examples: Any) -> Any:
-        """Returns these examples as a batch; one of them, put together alone, must have the same shapes.
-
-        Otherwise an example's shape would depend on the others, such as the length of the longest. What is
-        no list is a whole batch already, of a dataset whose ``__getitems__`` hands those out.
-        """
-        if not isinstance(examples, list):
-            return self._collate(examples)
-        if examples:
-            batch = self._collate(examples)
-            for whole, one in zip(tree_leaves(batch), tree_leaves(self._collate(examples[-1:])), strict=True):
-                if isinstance(whole, Tensor) and whole.shape[1:] != one.shape[1:]:
-                    raise ValueError(
-                        f"collate_fn makes rows of shape {list(whole.shape[1:])} in a batch and "
-                        f"{list(one.shape[1:])} alone: pad to a length that does not depend on the batch, "
-                        'such as padding="max_length"'
-                    )
-            return batch
-        return tree_map(lambda value: value[:0], self._collate([self._dataset[0]]))
+    if not isinstance(examples, list):
+        return collate(examples)
+    if not examples:
+        return tree_map(lambda value: value[:0], collate([dataset[0]]))
+    batch = collate(examples)
+    for whole, one in zip(tree_leaves(batch), tree_leaves(collate(examples[-1:])), strict=True):
+        if isinstance(whole, Tensor) and whole.shape[1:] != one.shape[1:]:
+            raise ValueError(
+                f"collate_fn makes rows of shape {list(whole.shape[1:])} in a batch and "
+                f"{list(one.shape[1:])} alone: pad to a length that does not depend on the batch, "
+                'such as padding="max_length"'
+            )
+    return batch
 
 
 @dataclass(frozen=True)

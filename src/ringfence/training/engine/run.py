@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import tee
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Union
@@ -24,7 +25,7 @@ from ringfence.accounting.subsampling import Account, AllocatedAccountant, accou
 from ringfence.mechanisms.base import Sampler
 from ringfence.noise import Noise, side_by_side
 from ringfence.training import distributed
-from ringfence.training.engine.batches import Examples, MicroBatch, RunPlan, largest_batch, loading_options
+from ringfence.training.engine.batches import MicroBatch, RunPlan, collated, largest_batch, loading_options
 from ringfence.training.engine.run_file import RunFile, Spent, State
 from ringfence.training.information import FisherTracking
 from ringfence.training.jacobian import Loss
@@ -723,7 +724,8 @@ class PrivateLoader:
 
     def __init__(self, loader: DataLoader[Any], run: TrainingRun) -> None:
         self.dataset: Dataset[Any] = loader.dataset
-        self._run, self._examples, self._options = run, Examples(loader), loading_options(loader)
+        self._run, self._options = run, loading_options(loader)
+        self._collated = partial(collated, loader.dataset, loader.collate_fn)
 
     @property
     def batches_a_step(self) -> int:
@@ -745,7 +747,7 @@ class PrivateLoader:
         loader = DataLoader(
             self.dataset,
             batch_sampler=(self._run.plan.units.rows(batch.indices, batch.number) for batch in asked),
-            collate_fn=self._examples.collated,
+            collate_fn=self._collated,
             # of our own, so that iterating draws nothing from torch's global one; workers draw from its seed
             generator=torch.Generator().manual_seed(noise.torch_seed("loader", start, distributed.rank())),
             **self._options,
