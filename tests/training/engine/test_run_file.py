@@ -289,6 +289,7 @@ def test_schedulers_travel_along(tmp_path: Path) -> None:
         ({"public_size": 99}, "public_size 60.0, this engine has 99.0"),
         ({"model": network(nn.Linear(18, 18))}, "parameters {"),
         (SECURE, "secure False, this engine has True"),
+        ({"loss_reduction": "sum"}, "loss_reduction 'mean', this engine has 'sum'"),
     ],
 )
 def test_other_settings_are_refused_by_name(tmp_path: Path, change: dict[str, Any], message: str) -> None:
