@@ -144,8 +144,9 @@ def test_a_poisson_step_is_divided_by_the_expected_size_and_laid_out_as_the_para
     assert all(p.grad.stride() == p.stride() for p in run.original.parameters())
 
 
-def test_empty_batches_are_steps_like_others() -> None:
-    run = Run(sampling="poisson", batch_size=1, public_size=600).train(30)
+@pytest.mark.parametrize("units", [{}, {"units": [row // 3 for row in range(60)], "rows_per_unit": 4}])
+def test_empty_batches_are_steps_like_others(units: dict[str, Any]) -> None:
+    run = Run(sampling="poisson", batch_size=1, public_size=600, **units).train(30)
     assert run.engine.account.steps == 30
     assert bool(torch.isfinite(run.weights()).all())
 

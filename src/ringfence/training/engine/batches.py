@@ -109,8 +109,8 @@ class Units:
         """The cotangents of all rows such that those of a unit add up to a mean; a row counts once."""
         if self.members is not None:
             real = [i < len(self.members[unit]) for unit in units for i in range(self.per_unit)]
-            fits = torch.tensor(real, device=cotangents.device).view(-1, *(1,) * (cotangents.dim() - 1))
-            cotangents = torch.where(fits, cotangents, 0.0)
+            fits = torch.tensor(real, dtype=torch.bool, device=cotangents.device)
+            cotangents = torch.where(fits.view(-1, *(1,) * (cotangents.dim() - 1)), cotangents, 0.0)
         return cotangents if self.per_unit == 1 else cotangents / self.per_unit
 
     def augmented(self, values: Any, device: torch.device) -> Any:
