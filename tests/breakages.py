@@ -961,18 +961,18 @@ epochs that were begun are not counted
 - (math.ceil(steps / self.steps_an_epoch) for steps
 + (math.floor(steps / self.steps_an_epoch) for steps
 @ src/ringfence/training/engine/run.py: training/engine/allocation
-a step that is made again with another sample stays in its epoch
-- return self.noise.at("draw").word(), step // self
-+ return 0, step // self
+an epoch that a resumed run goes on with, though it draws another
+-         self.begun = self.number
++         pass
 a ledger pays for steps of an epoch, however often it is drawn
-- return self.account.before(self._epoch(step))
-+ return step // self.plan.batches.steps_an_epoch
+- return self.account.before(self._epoch(self.number))
++ return self.number // self.plan.batches.steps_an_epoch
 a plan that begins in the middle of an epoch forgets that epoch
-- return self.plan.cost(self.gradients.size, begun + steps)
-+ return self.plan.cost(self.gradients.size, steps)
+- (first,), (last,) = self._epoch(self.number), self._epoch(self.number + steps - 1)
++ (first,), (last,) = self._epoch(0), self._epoch(steps - 1)
 @ src/ringfence/training/engine/batches.py: training/engine/allocation
 the same allocation in every epoch
-- noise.at("allocation", epoch)
+- noise.at("allocation", first)
 + noise.at("allocation", 0)
 @ src/ringfence/releases/release.py: releases/ballots
 Rényi sums are a per-instance epsilon of queries that were chosen by earlier answers
@@ -1210,19 +1210,24 @@ a full disk leaves half a page
 - with replacing(path, mode=AS_THE_SYSTEM_SAYS) as file:
 + with path.open("wb") as file:
 
-@ src/ringfence/training/assumptions.py: training/assumptions
+@ src/ringfence/training/engine/engine.py: training/assumptions
 a number of records taken from the data without a word
-- (SIZE, not size_given)
-+ (SIZE, False)
+- assumptions.SIZE: self.public_size is None
++ assumptions.SIZE: False
+a plain run whose statement does not mention floating point
+- assumptions.FLOATS: not self.secure
++ assumptions.FLOATS: False
+@ src/ringfence/training/assumptions.py: training/assumptions
 a secure run that divides by the number of records
 - if secure and public_size is None:
 + if False:
-a plain run whose statement does not mention floating point
-- (FLOATS, not secure)
-+ (FLOATS, False)
+@ src/ringfence/training/probe.py: training/assumptions
+a probe that takes the number of records from the data without a word
+- assumptions.SIZE: self.public_size is None
++ assumptions.SIZE: False
 a probe that does not say what pipelines and searches add
-- (OUTSIDE, estimator)
-+ (OUTSIDE, False)
+- assumptions.OUTSIDE: True
++ assumptions.OUTSIDE: False
 
 @ src/ringfence/training/clipping.py: training/clipping
 an L2 clip that rounding makes longer than C
@@ -1264,10 +1269,12 @@ a training step that goes past the private module
 
 @ src/ringfence/training/engine/run.py: training/engine/run
 a batch that is added again after an interrupt
--         self._batch = self._output = None  # first: a loop that goes on after an interrupt adds it once
--         self._sum = part if self._sum is None else self._sum + part
-+         self._sum = part if self._sum is None else self._sum + part
-+         self._batch = self._output = None
+-         self._handed = None  # first: a loop that goes on after an interrupt adds it once
+-         step = self._step
+-         step.sum = part if step.sum is None else step.sum + part
++         step = self._step
++         step.sum = part if step.sum is None else step.sum + part
++         self._handed = None
 a sum is finite if one of its coordinates is
 - torch.isfinite(theta).all()
 + torch.isfinite(theta).any()
@@ -1277,11 +1284,8 @@ the noise of one shard on the other
 - ("shard", distributed.rank())
 + ("shard",)
 a shard that is charged for itself alone
-- return distributed.summed(sums.to(theta.device)).cpu()
-+ return sums
-a norm clip that is charged shard by shard
-- elif account.adds_coordinates(whole):
-+ elif True:
+- each.full_tensor().flatten() for
++ each.to_local().flatten() for
 a shard of the gradients of one process
 - DTensor, Partial, distribute_tensor
 + DTensor, Replicate as Partial, distribute_tensor
@@ -1299,13 +1303,13 @@ shares of different samples in one sum
 
 @ src/ringfence/training/engine/batches.py: training/distributed
 a sample of one process's batch_size
--         batch_size *= 1 if sampling == "full" else distributed.world_size()
+-         batch_size *= 1 if asked.sampling == "full" else distributed.world_size()
 @ src/ringfence/training/engine/batches.py: training/engine/batches
 a part of a step that one process lacks
 - range(0, most, self.batch_size)
 + range(0, max(1, len(mine)), self.batch_size)
 samples that repeat every step
-- noise.at("sample", step)
+- noise.at("sample", number)
 + noise.at("sample")
 @ src/ringfence/training/engine/batches.py: training/distributed
 every process takes every example
@@ -1313,22 +1317,22 @@ every process takes every example
 + everyone
 @ src/ringfence/training/engine/batches.py: training/engine/batches
 a loader of some examples taken for one of all
-- if len(loader.sampler) != count:
+- if drawn != count:
 + if False:
 a sampler of one process's share taken for one of all
--     if isinstance(loader.sampler, DistributedSampler):
-+     if False:
+-     if not plain or getattr(sampler, "replacement", False):
++     if getattr(sampler, "replacement", False):
 
 @ src/ringfence/training/engine/batches.py: training/engine/units
 people's records said to be protected one by one
 -             return "unit with all its rows"
 +             return "record"
-every row of a person in every step
--         if len(own) <= most:
-+         if True:
-rows that fill up and count
--         real = number < counts.unsqueeze(1)
-+         real = number < counts.unsqueeze(1) + 1
+the same rows of a person in every step
+- range(step * self.per_unit, (step + 1) * self.per_unit)
++ range(self.per_unit)
+rows that come again and count
+- [i < len(self.members[unit]) for
++ [True for
 @ src/ringfence/training/engine/batches.py: training/engine/units
 rows sampled in place of persons
 -         count = units.count
@@ -1373,47 +1377,45 @@ a pass in training mode writes to the model
 
 @ src/ringfence/training/engine/run.py: training/engine/run_file
 releases that no file knows, after it was closed
-- self._refused = self._refused or f"{path} was
-+ self._refused = self._refused and f"{path} was
+- if self.file is not None and not self.file.is_taken:
++ if False:
 other settings loaded
 - if theirs != ours:
 + if False:
 a resumed run forgets how many steps were charged
-- self.most = spent["most"]
-+ pass
+- state["run"], account, spent["most"]
++ state["run"], account, None
 epsilons of examples that are those of another run
--             self.examples = own if known is None else
-+             self.examples = self.examples if known is None else
+-                 self.examples = own if known is None else
++                 self.examples = self.examples if known is None else
 a claim about a model that was half loaded
--         if self._half_loaded:
+-         if self._loading is not None:
+-             self._require_open()
 +         if False:
++             pass
 a charge that came after the save is forgotten with it
 -         self.most = most
 -         self._write_down()
 +         self.most = most
 the journal not written
 -         self._write_down()
--         if self.plan.secure:
-+         if self.plan.secure:
+-         if self._sampler is None:
++         if self._sampler is None:
 a run that was closed saved to another file
--         if self._refused is not None:
--             raise ValueError(self._refused)
+-         self._require_open()
 -         self.findings.settle()
--         state, old
+-         state = {
 +         self.findings.settle()
-+         state, old
++         state = {
 samples of a step released again after a load
-- self.seed if goes_on else fresh
-+ self.seed
-samples released again where the journal is ahead of the checkpoint
-- account.steps == state["steps"] and not self
-+ not self
+- start, noise, begun = releases.number,
++ start, noise, begun = self._run.steps,
 samples released again by an engine that goes back
-- state["steps"] and not self.account.steps
-+ state["steps"]
+-         if self.number:
++         if False:
 @ src/ringfence/training/engine/run.py: accounting/ledger
 an engine goes on after the steps that its ledger was charged
-- if self.most is not None and self._charged_before(step) >= self.most:
+- if self.most is not None and self._charged() >= self.most:
 + if False:
 @ src/ringfence/training/engine/run.py: training/engine/batches
 what workers draw is known to everybody
@@ -1427,31 +1429,27 @@ a cotangent of the mean taken for the example's
 - (len(output) if is_mean else 1)
 + 1
 half a step kept when a loop breaks off
--         self._sum: Tensor | None = None
--         self._batch
-+         self._sum: Tensor | None = getattr(self, '_sum', None)
-+         self._batch
+-         self._step = OpenStep()
+-         self._handed:
++         self._step = OpenStep(sum=self._step.sum) if hasattr(self, "_step") else OpenStep()
++         self._handed:
 a model called twice for one batch
-- if self._output is not None:
+- if handed.inputs is not None:
 + if False:
 batches passed over
-- if (batch.step, batch.part) != self._due:
+- if (batch.number, batch.part) != (number, part):
 + if False:
-the batch after a release that failed taken for the next
--         total, self._sum = self._sum, None
-+         self._due = (batch.step + 1, 0)
-+         total, self._sum = self._sum, None
 released before it is charged
 - self.layout.charge(self.account, theta)
 + pass
 epsilons of examples that forget releases
-- if self.examples.steps != self.account.steps:
+- if self.examples.steps != self.releases.number:
 + if False:
 what examples paid for gradients that were not clipped
 - yield self.plan.clip(rows)
 + yield rows
 dropout drawn anew for what examples paid
--             with self._seeded(batch, inputs):
+-             with self._pass_of(batch, inputs):
 -                 for rows
 +             if True:
 +                 for rows
@@ -1461,7 +1459,7 @@ a gradient of the user's own moves a parameter
 +                 pass
 @ src/ringfence/training/engine/run.py: training/engine/run training/engine/run_file
 dropout drawn anew for the gradient
--         with self._seeded(batch, inputs), self.layout.gathered():
+-         with self._pass_of(batch, inputs):
 -             return batch,
 +         with self.layout.gathered():
 +             return batch,
@@ -1478,12 +1476,12 @@ gradients of single examples taken many at a time in a secure run
 + one_by_one=False)
 @ src/ringfence/training/engine/run.py: faults/training
 a sample released again after a release that failed
-- if self._charged == self.steps:
-+ if False:
+- start, noise, begun = releases.number,
++ start, noise, begun = self._run.steps,
 @ src/ringfence/training/engine/run.py: training/engine/run
 noise of a given seed that does not depend on the sum
-- self.noise, self.noise.digest(theta))
-+ self.noise, b"")
+- (self.noise, self.noise.digest(theta)) if
++ (self.noise, b"") if
 an error of the last step that nobody hears of
 -         self.findings.settle()
 -         claim
@@ -1493,15 +1491,15 @@ a sum that is not finite released
 + released
 @ src/ringfence/training/engine/engine.py: training/secure_run
 the number of examples read off the rounding of a secure mean
-- if secure and loss_reduction == "mean" and loss is None:
+- if self.secure and self.loss_reduction == "mean" and self.loss is None:
 + if False:
-@ src/ringfence/training/assumptions.py: training/assumptions
+@ src/ringfence/training/engine/engine.py: training/assumptions
 a loss that nobody gave is not said to be assumed
-- (LOSS, loops and not loss_given)
-+ (LOSS, False)
+- assumptions.LOSS: self.loss is None
++ assumptions.LOSS: False
 passes of a secure run that examples share are not said to be
-- (PASSES, loops and secure and not alone)
-+ (PASSES, False)
+- assumptions.PASSES: self.secure and self.memory_budget != 1
++ assumptions.PASSES: False
 @ src/ringfence/training/engine/batches.py: training/engine/engine
 samples that are cut charged as if they were not
 - batches.sampling_rate, cut=batches.cut)
@@ -1516,10 +1514,10 @@ a sample beyond its maximum
 the first of a sample kept in place of any
 - priorities.argsort()[: self.at_most]
 + torch.arange(len(everyone))[: self.at_most]
-@ src/ringfence/training/assumptions.py: training/engine/engine
+@ src/ringfence/training/engine/engine.py: training/engine/engine
 for how many records the account of cut samples holds is not said
-- (CUT.format(most_records or 0), most_records is not None)
-+ (CUT.format(most_records or 0), False)
+- (plan.batches.public_size): self.max_batch_size is not None
++ (plan.batches.public_size): False
 @ src/ringfence/accounting/subsampling.py: accounting/cut_samples
 a record that takes another's place charged as one that comes
 - (self.sensitivity.times(2), sampling_rate,
@@ -1542,7 +1540,7 @@ one noise for engines of one seed
 
 @ src/ringfence/training/engine/run.py: faults/training
 a run that goes on without the file that it was saved to
--                 if first and not new.is_taken:
+-                 if not new.is_taken:
 +                 if True:
 @ src/ringfence/training/engine/run_file.py: report/certificate
 another run's journal certified

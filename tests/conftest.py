@@ -36,7 +36,7 @@ settings.load_profile("default")
 # Files that begin processes (tests/forks.py). One worker runs them all, so that only one needs a server of
 # forks, which takes seconds to import what they need. Together they take the longest: they begin.
 FORKING = (
-    *("tests/test_huggingface.py", "tests/test_lightning.py", "tests/training/engine/test_run_file.py"),
+    *("tests/test_huggingface.py", "tests/test_lightning.py"),
     *("tests/training/test_linear_information.py", "tests/training/engine/test_engine.py"),
     *("tests/accounting/test_ledger.py", "tests/accounting/test_ledger_server.py"),
     *("tests/cli/test_app.py", "tests/cli/test_release.py", "tests/experiments/test_main.py"),

@@ -47,7 +47,7 @@ def test_seeds_that_agree_in_their_low_bits_give_other_noise() -> None:
 
 def test_a_poisson_sample_is_not_a_function_of_32_bits() -> None:
     batches = Batches("poisson", 64, 32, public_size=64)
-    samples = {batches.drawn(0, Noise(5 + (k << 32))) for k in range(100)}
+    samples = {batches.of_step(0, Noise(5 + (k << 32)))[0].indices for k in range(100)}
     assert len(samples) == 100
 
 

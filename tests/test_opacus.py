@@ -185,7 +185,7 @@ def test_objects_that_opacus_did_not_make_are_refused() -> None:
         ((model, optimizer.original_optimizer, loader), "optimizer"),
         ((model, optimizer, list(loader)), "loader"),
     ):
-        with pytest.raises(TypeError, match=f"{name} must be what opacus"):
+        with pytest.raises(TypeError, match=f"{name} must be what make_private of Opacus"):
             convert(engine, *wrong)
 
 

@@ -183,17 +183,17 @@ class GatheredImages(Dataset[Any]):
     def __getitem__(self, index: int) -> list[Tensor]:
         return [part[0] for part in self.__getitems__([index])]
 
-    def __getitems__(self, indices: Sequence[int]) -> list[Tensor]:
-        """The batch with these indices."""
+    def __getitems__(self, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """The batch with these indices, whole: no list of examples."""
         chosen = torch.tensor(indices, dtype=torch.int64)
         if self._images.is_cuda:
             chosen = chosen.pin_memory().to(self._images.device, non_blocking=True)
-        return [pixels(self._images[chosen]), self._labels[chosen]]
+        return pixels(self._images[chosen]), self._labels[chosen]
 
 
-def collate(batch: list[Any]) -> Any:
+def collate(batch: Any) -> Any:
     """Leaves a batch of ``GatheredImages`` as it is; a list of single examples is put together."""
-    return batch if isinstance(batch[0], Tensor) else default_collate(batch)
+    return default_collate(batch) if isinstance(batch, list) else batch
 
 
 def fresh_model(name: str, data: SweepData, seed: int) -> nn.Module:

@@ -23,6 +23,7 @@ from experiments.sweep.runner import FILE, HERE, Workers, read_file, run_jobs
 from experiments.sweep.settings import Job, SweepSetting
 from ringfence import checks
 from ringfence.training.engine.batches import RunPlan
+from ringfence.training.engine.engine import PrivacyEngine
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -148,5 +149,5 @@ def write_rows(folder: Path) -> Path:
 def _epsilon(setting: SweepSetting, examples: int, batch_size: int, parameters: int, delta: float) -> float:
     """Data-independent epsilon of all steps of a setting, rounded up."""
     loader: DataLoader[Any] = DataLoader(range(examples), batch_size=batch_size)  # type: ignore[arg-type]
-    plan = RunPlan.of(loader, setting.law, setting.gradient_clip, sampling="poisson", rounding=2.0**-24)
+    plan = RunPlan.of(PrivacyEngine(setting.law, setting.gradient_clip), loader, rounding=2.0**-24)
     return plan.cost(parameters, setting.steps).guarantee(delta).epsilon

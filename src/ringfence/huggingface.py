@@ -54,7 +54,6 @@ class PrivateTraining(TrainerRun, _Trainer):
         engine: PrivacyEngine,
         delta: float,
         target_epsilon: float | None = None,
-        compute_loss_func: Any = None,
         **kwargs: Any,
     ) -> None:
         self._serve(engine, delta, target_epsilon)
@@ -66,7 +65,7 @@ class PrivateTraining(TrainerRun, _Trainer):
                 "many examples a batch has. Write a loop of your own, with loss or loss_reduction='sum'"
             )
         self._checkpoint: Path | None = None  # the one that training goes on from
-        kwargs["compute_loss_func"] = example_loss if compute_loss_func is None else compute_loss_func
+        kwargs["compute_loss_func"] = kwargs.get("compute_loss_func") or example_loss
         super().__init__(*args, **kwargs)
         _refuse_arguments(self)
 

@@ -70,7 +70,7 @@ class PrivacyCallback(TrainerRun, Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """Returns which run a checkpoint belongs to, and where it stands."""
-        return {"run": self.engine.run.run_id, "steps": self.engine.steps} if self._private else {}
+        return {"run": self.engine.run.releases.run_id, "steps": self.engine.steps} if self._private else {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes note of the run that a checkpoint belongs to."""
@@ -127,8 +127,7 @@ class PrivacyCallback(TrainerRun, Callback):
         assert self._private is not None
         if not self._called:
             raise ValueError(
-                "training_step must call the private module once: the attribute that holds all trained "
-                "parameters, or self(inputs) where several do"
+                "training_step must call once what holds all trained parameters, an attribute or self(inputs)"
             )
         self._private[1].release()
 

@@ -98,7 +98,7 @@ def _charge(account: SampledAccountant, history: Iterable[tuple[float, float, in
 
 
 def convert(
-    engine: OpacusEngine, model: object, optimizer: object, loader: object, **options: Any
+    engine: OpacusEngine, model: Any, optimizer: Any, loader: Any, **options: Any
 ) -> tuple[PrivacyEngine, *Private]:
     """Converts an Opacus run to this package's engine, with three private objects for the same training loop.
 
@@ -122,9 +122,6 @@ def convert(
     (Gaussian(sigma=2.2), Norm(2.0), True)
     """
     _refuse_parts(model, optimizer, loader)
-    assert isinstance(model, AbstractGradSampleHooks)
-    assert isinstance(optimizer, DPOptimizer)
-    assert isinstance(loader, DataLoader)
     module, clip, collate = model._module, float(optimizer.max_grad_norm), loader.collate_fn
     if isinstance(collate, CollateFnWithEmpty):
         collate = collate.wrapped_collator_fn
@@ -132,7 +129,7 @@ def convert(
     ours = PrivacyEngine(
         Gaussian(float(optimizer.noise_multiplier) * clip),
         Norm(clip),
-        public_size=float(batch_size * round(1 / loader.batch_sampler.sample_rate)),  # type: ignore[union-attr]
+        public_size=float(batch_size * round(1 / loader.batch_sampler.sample_rate)),
         secure=engine.secure_mode,
         **options,
     )
@@ -145,13 +142,13 @@ def convert(
         optimizer.original_optimizer,
         DataLoader(loader.dataset, batch_size=batch_size, collate_fn=collate, **loading_options(loader)),
     )
-    ours.run.assumptions = (assumptions.SIZE, *ours.run.assumptions)
+    ours.run.releases.assumptions = (assumptions.SIZE, *ours.run.releases.assumptions)
     assert isinstance(ours.account, SampledAccountant)
     _charge(ours.account, engine.accountant.history)
     return ours, *private
 
 
-def _refuse_parts(model: object, optimizer: object, loader: object) -> None:
+def _refuse_parts(model: Any, optimizer: Any, loader: Any) -> None:
     """Raises an error that names what is not of a run with flat clipping, Poisson samples and one process."""
     for name, value, kind in (
         ("model", model, AbstractGradSampleHooks),
@@ -160,25 +157,20 @@ def _refuse_parts(model: object, optimizer: object, loader: object) -> None:
     ):
         if not isinstance(value, kind):
             raise TypeError(
-                f"{name} must be what opacus.PrivacyEngine.make_private returned, got {type(value).__name__}"
+                f"{name} must be what make_private of Opacus returned, got {type(value).__name__}"
             )
-    assert isinstance(optimizer, DPOptimizer)
     if type(optimizer) not in (DPOptimizer, DPOptimizerFastGradientClipping):
         raise ValueError(
-            f"optimizer must clip each gradient as a whole, in one process, got {type(optimizer).__name__}: "
-            "clipping 'per_layer' and 'adaptive' and distributed training are not accounted for here"
+            f"optimizer must clip each gradient as a whole, in one process, got {type(optimizer).__name__}"
         )
-    if not isinstance(loader, DPDataLoader) or not isinstance(
-        loader.batch_sampler, UniformWithReplacementSampler
-    ):
+    poisson = isinstance(getattr(loader, "batch_sampler", None), UniformWithReplacementSampler)
+    if not isinstance(loader, DPDataLoader) or not poisson:
         raise ValueError(
-            f"loader must draw Poisson samples, got {type(loader).__name__}: batches of a shuffled dataset "
-            "(poisson_sampling=False) are not what any account here describes"
+            f"loader must draw Poisson samples, got {type(loader).__name__}: use poisson_sampling=True"
         )
     checks.number("noise_multiplier", optimizer.noise_multiplier, checks.positive)
     checks.number("max_grad_norm", optimizer.max_grad_norm, checks.positive)
     if optimizer.loss_reduction != "mean":
         raise ValueError(
-            f"loss_reduction must be 'mean', got {optimizer.loss_reduction!r}: the engine divides what it "
-            "releases by the batch size"
+            f"loss_reduction must be 'mean', got {optimizer.loss_reduction!r}: the engine divides sums"
         )

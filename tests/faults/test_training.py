@@ -83,8 +83,10 @@ def test_an_interrupted_step_can_be_made_again_or_loaded(
     run.engine.save(tmp_path / "run.ckpt")
     run.train(2)
     owner, call = moment.rsplit(".", 1)
-    drawn = next(batch.indices for batch in run.engine.run.plan.batches.of_step(2, run.engine.run.noise))
-    target = type(attrgetter(owner)(run.engine.run))
+    drawn = next(
+        batch.indices for batch in run.engine.run.plan.batches.of_step(2, run.engine.run.releases.noise)
+    )
+    target = type(attrgetter(owner)(run.engine.run.releases))
     monkeypatch.setattr(target, call, killing(getattr(target, call), "after"))
     with pytest.raises(Killed):
         run.train(3)
@@ -99,7 +101,8 @@ def test_an_interrupted_step_can_be_made_again_or_loaded(
     assert run.train(STEPS).engine.account.steps == STEPS + 1  # the step is made, and charged, again
     assert again.train(STEPS).engine.account.steps == written + STEPS - 1
     if sampling == "poisson":  # with other samples than the one that may have been released
-        assert not {(2, drawn)} & {*samples[0], *samples[1]}
+        paid = samples[0] if written == 2 else (*samples[0], *samples[1])
+        assert drawn not in {indices for _, indices in paid}
 
 
 def test_a_read_only_folder_is_refused_before_anything_is_released() -> None:
@@ -129,15 +132,6 @@ def test_a_damaged_or_truncated_run_is_never_a_cheaper_one(tmp_path: Path) -> No
             assert run.engine.steps == 0
         file.write_bytes(data)
     assert resumed(path).engine.account.steps == 4
-
-
-def test_a_checkpoint_without_its_journal_is_refused(tmp_path: Path) -> None:
-    saved(tmp_path / "run.ckpt")
-    (tmp_path / "run.ckpt.journal").unlink()
-    with pytest.raises(
-        ValueError, match=r"run\.ckpt\.journal is missing: what was released after .* is in it"
-    ):
-        Run().engine.load(tmp_path / "run.ckpt")
 
 
 def test_files_of_two_runs_do_not_mix(tmp_path: Path) -> None:
@@ -191,7 +185,7 @@ def test_killed_while_the_run_moves_to_another_file(
     """One file can go on, and has all that was spent, also where it was an interrupt and not the end."""
     run = Run().train(1)
     run.engine.save(tmp_path / "first.ckpt")
-    first = run.train(3).engine.run.file
+    first = run.train(3).engine.run.releases.file
     monkeypatch.setattr(RunFile, call, killing(getattr(RunFile, call), when, error))
     with pytest.raises(error):
         run.engine.save(tmp_path / "second.ckpt")

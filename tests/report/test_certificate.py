@@ -146,7 +146,7 @@ def test_a_run_with_what_was_released_after_it_was_saved(changes: Any, tmp_path:
     assert source.cost.steps == engine.account.steps > 0
     ours, theirs = source.cost.guarantee(DELTA), engine.guarantee(DELTA)
     assert ours.epsilon == pytest.approx(theirs.epsilon, rel=1e-3)
-    assert source.assumptions == engine.run.assumptions
+    assert source.assumptions == engine.run.releases.assumptions
     assert dict(source.settings)["mechanism"] == "TruncatedGaussian(sigma=1.0, bound=(-2.0, 2.0))"
     batches = dict(source.settings)["batches"]
     assert batches.startswith(

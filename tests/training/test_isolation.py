@@ -3,15 +3,18 @@
 import copy
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader
 
 import ringfence as rf
+from ringfence.training.engine.batches import collated
 from ringfence.training.per_example.gradients import ExampleGradients
 from tests.training.engine.runs import Run
 
@@ -264,15 +267,13 @@ def test_a_count_of_passes_is_refused() -> None:
 
 def test_batches_that_are_padded_to_their_longest_are_refused() -> None:
     """An example would show the model how long the others are."""
-    words = [torch.ones(length) for length in (3, 3, 9)]
-    model = nn.Linear(1, 3)
-    made = rf.PrivacyEngine(rf.Gaussian(1.0), CLIP, sampling="full")
-    loader = DataLoader(words, batch_size=3, collate_fn=nn.utils.rnn.pad_sequence)
+    words, padded = [torch.ones(length) for length in (9, 3, 3)], partial(pad_sequence, batch_first=True)
+    model, made = nn.Linear(1, 3), rf.PrivacyEngine(rf.Gaussian(1.0), CLIP, sampling="full")
+    loader = DataLoader(words, batch_size=3, collate_fn=padded)
     *_, loader = made.make_private(model, torch.optim.SGD(model.parameters(), lr=1.0), loader)
-    loader._examples._collate = lambda some: nn.utils.rnn.pad_sequence(some, batch_first=True)
-    assert loader._examples.collated([words[2]]).shape == (1, 9)
     with pytest.raises(ValueError, match=r"rows of shape \[9\] in a batch and \[3\] alone: pad to a length"):
-        loader._examples.collated([words[2], words[0]])
+        next(iter(loader))
+    assert collated(words, padded, words[:1]).shape == (1, 9)
 
 
 @pytest.mark.parametrize(

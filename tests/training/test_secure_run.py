@@ -139,13 +139,13 @@ def test_features_whose_scores_lose_their_digits_are_refused() -> None:
 def test_engine_releases_are_points_of_the_public_grid(sampling: str) -> None:
     run = Run(seed=None, secure=True, public_size=60, sampling=sampling)
     gradients: list[torch.Tensor] = []
-    release = run.engine.run.release
+    release = run.engine.run.releases.release
 
     def seen(*args: Any) -> torch.Tensor:
         gradients.append(release(*args))
         return gradients[-1]
 
-    run.engine.run.release = seen  # type: ignore[method-assign]
+    run.engine.run.releases.release = seen  # type: ignore[method-assign]
     run.train(2)
     assert all(value.dtype == torch.float64 and _on_the_grid(value, LAW) for value in gradients)
     assert run.engine.account.sensitivity == stretched(CLIP.sensitivity, 120)

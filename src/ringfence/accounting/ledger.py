@@ -177,7 +177,7 @@ class Ledger:
         """
         if not hasattr(engine, "make_private"):
             raise TypeError(f"engine must be a PrivacyEngine, got {type(engine).__name__}")
-        run, what = engine.run, _words(what) or type(engine).__name__
+        run, what = engine.run.releases, _words(what) or type(engine).__name__
         done, until = run.charged_until(checks.count("steps", steps, at_least=1, at_most=10**7))
         with self._transaction(what) as append:
             number, last = len(self._entries), done

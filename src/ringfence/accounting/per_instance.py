@@ -12,7 +12,7 @@ length of the move is bounded, the worst move fills a budget (``sensitivity.fill
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -326,19 +326,6 @@ class PerInstanceAccountant(Accountant):
     def charge(self, theta: Tensor) -> None:
         """Charges one release of ``theta`` in training: every record is in it."""
         self.step(theta)
-
-    def adds_coordinates(self, theta: Tensor) -> bool:
-        """Whether a release of a theta of this shape costs the sum of what its coordinates cost apart."""
-        law, size = self.mechanism, self.sensitivity
-        return law.same_everywhere or size.binding(released_shape(law, theta, size.farthest)).is_plain
-
-    def charge_part(self, part: Tensor, theta: Tensor, summed: Callable[[Tensor], Tensor]) -> None:
-        """Charges one release of which several processes hold a part each, where ``adds_coordinates``.
-
-        Of ``theta``, the whole, only the shape counts. ``summed`` adds numbers up over the processes.
-        """
-        law, size = self.mechanism, self.sensitivity
-        self._add(law, size, theta, summed(self._tables.sums(law, part, size)), 1)
 
     def privacy_loss(self) -> PrivacyLoss:
         """The steps so far as one value, which adds up with that of other accounts."""

@@ -1,5 +1,7 @@
 """Sentences about what a training run takes for granted; they are part of every statement about it."""
 
+from collections.abc import Mapping
+
 from ringfence import checks
 
 SIZE = (
@@ -58,48 +60,13 @@ def refuse_secure(secure: bool, seed_name: str, seed: object, public_size: float
     if checks.flag("secure", secure) and seed is not None:
         raise ValueError(f"{seed_name} must be None, got {seed!r}: secure releases have no seed")
     if secure and public_size is None:
-        raise ValueError(
-            "public_size must be given where releases are secure, got None: the number of records could be "
-            "read off what is released"
-        )
+        raise ValueError("public_size must be given where releases are secure, got None: they tell the size")
 
 
-def assumptions(
-    *,
-    size_given: bool,
-    seed_given: bool,
-    units_given: bool = False,
-    secure: bool,
-    estimator: bool = False,
-    classes_given: bool = True,
-    loops: bool = False,
-    loss_given: bool = False,
-    alone: bool = False,
-    most_records: float | None = None,
-    allocated: bool = False,
-) -> tuple[str, ...]:
-    """The sentences that apply to a run.
+def those(applies: Mapping[str, bool]) -> tuple[str, ...]:
+    """Returns the sentences that apply, in the order given.
 
-    The batches of one that ``loops`` are the user's own, and so is its loss, unless it is given; every unit
-    goes through the model ``alone``, or not. Accounts of cut samples hold for ``most_records``.
-    Batches may be ``allocated``. An ``estimator`` may stand in a pipeline or a search.
-
-    >>> assumptions(size_given=True, seed_given=False, secure=True)
-    ()
-    >>> len(assumptions(size_given=False, seed_given=True, secure=False))
-    3
+    >>> those({SIZE: False, SEED: True})
+    ('A seed was given: every sentence above holds only against those who do not know that seed.',)
     """
-    said = (
-        (SIZE, not size_given),
-        (CLASSES, not classes_given),
-        (APART, loops),
-        (LOSS, loops and not loss_given),
-        (PASSES, loops and secure and not alone),
-        (UNITS, units_given),
-        (CUT.format(most_records or 0), most_records is not None),
-        (ALLOCATED, allocated),
-        (SEED, seed_given),
-        (FLOATS, not secure),
-        (OUTSIDE, estimator),
-    )
-    return tuple(sentence for sentence, applies in said if applies)
+    return tuple(sentence for sentence, does in applies.items() if does)

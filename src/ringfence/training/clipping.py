@@ -34,15 +34,11 @@ class Clip(ABC):
 
     sensitivity: float | Sensitivity
     largest: float  # the largest float32 number that a coordinate may be
+    limit: float | None  # where coordinates are clamped, after the gradient was made shorter
 
     def __init_subclass__(cls) -> None:
         if cls.__module__ != __name__:  # the sums of clipped gradients know two rules
             raise TypeError(f"{cls.__name__} cannot be a Clip: use ringfence.Clamp or ringfence.Norm")
-
-    @property
-    @abstractmethod
-    def limit(self) -> float | None:
-        """Where coordinates are clamped, after the gradient was made shorter; None if they are not."""
 
     @abstractmethod
     def __call__(self, gradients: Tensor) -> Tensor:
@@ -56,7 +52,7 @@ class Clip(ABC):
         """
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and vars(self) == vars(other)
+        return type(self) is type(other) and repr(self) == repr(other)
 
     def __hash__(self) -> int:
         return hash(repr(self))
@@ -71,22 +67,16 @@ class Clamp(Clip):
     [[0.30000001192092896, -0.5]]
     """
 
-    sensitivity: float
-
     def __init__(self, sensitivity: float) -> None:
         """``sensitivity`` is the bound c of every coordinate."""
         self.sensitivity = checks.number("clip", sensitivity, checks.positive)
-        self.largest = float32_at_most("clip", self.sensitivity)  # gradients are float32
-
-    @property
-    def limit(self) -> float:
-        return self.largest
+        self.limit = self.largest = float32_at_most("clip", self.sensitivity)  # gradients are float32
 
     def __call__(self, gradients: Tensor) -> Tensor:
-        return gradients.clamp(-self.limit, self.limit)
+        return gradients.clamp(-self.largest, self.largest)
 
     def outer_sum(self, residuals: Tensor, features: Tensor) -> Tensor:
-        return clipped_outer_sum(checks.finite("residuals", residuals), features, self.limit)
+        return clipped_outer_sum(checks.finite("residuals", residuals), features, self.largest)
 
     def __repr__(self) -> str:
         return f"Clamp({self.sensitivity!r})"
@@ -112,15 +102,12 @@ class Norm(Clip):
             raise ValueError(f"norm must be from {_LEAST:.3g} to {1 / _LEAST:.3g}, got {norm!r}")
         self.each = None if each is None else checks.number("each", each, checks.positive)
         self.largest = float32_at_most("clip", self.norm if self.each is None else min(self.norm, self.each))
+        self.limit = None if self.each is None else self.largest
 
     @property
     def sensitivity(self) -> Sensitivity:  # type: ignore[override]
         """The move of one example: ``norm``, and ``each`` where it is given."""
         return Sensitivity(each=self.each, norm=self.norm)
-
-    @property
-    def limit(self) -> float | None:
-        return None if self.each is None else self.largest
 
     @property
     def aim(self) -> float:

@@ -228,9 +228,10 @@ def run_noise(
     >>> words[0] == words[1]
     False
     """
+    own = {name: value for name, value in vars(clip).items() if name != "limit"}  # which follows from others
     setting = (
         repr(mechanism.state_dict()),
-        repr((type(clip).__qualname__, vars(clip))),
+        repr((type(clip).__qualname__, own)),
         *(repr(float(number)) for number in numbers),
     )
     return Noise(seed).of("linear", *setting, data)

@@ -29,7 +29,7 @@ from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.blocks import one_thread
 from ringfence.numerics.rounding import UP
-from ringfence.training.assumptions import assumptions, refuse_secure
+from ringfence.training import assumptions
 from ringfence.training.clipping import Clamp, Clip, Norm
 from ringfence.training.linear import (
     LinearRun,
@@ -153,12 +153,14 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         with one_thread(data.features.numel() * data.outputs):
             training = _Training.of(data, plan)
         settings = plan.settings
-        self.assumptions_ = assumptions(
-            size_given=self.public_size is not None,
-            classes_given=data.classes is None or self.public_classes is not None,
-            seed_given=self.random_state is not None,
-            secure=self.secure,
-            estimator=True,
+        self.assumptions_ = assumptions.those(
+            {
+                assumptions.SIZE: self.public_size is None,
+                assumptions.CLASSES: data.classes is not None and self.public_classes is None,
+                assumptions.SEED: self.random_state is not None,
+                assumptions.FLOATS: not self.secure,
+                assumptions.OUTSIDE: True,
+            }
         )
         self.mechanism_, self.clip_, self.steps_ = settings.mechanism, settings.clip, settings.steps
         self.learning_rate_, self.momentum_ = settings.learning_rate, settings.momentum
@@ -254,7 +256,7 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         features and classes count.
         """
         secure: bool = self.secure
-        refuse_secure(secure, "random_state", self.random_state, self.public_size)
+        assumptions.refuse_secure(secure, "random_state", self.random_state, self.public_size)
         size = self._size(len(data.features))
         target, chosen = Target.asked(self.target_epsilon, self.target_delta), _NO_TARGET
         scales, sums = self._scales, {}

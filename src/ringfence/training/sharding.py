@@ -43,13 +43,11 @@ class Sharded:
             ):
                 raise ValueError(
                     f"parameter {name!r} must be sharded by fully_shard over all {processes} processes, got "
-                    f"{p.placements[0]} on {p.device_mesh}: other meshes and tensor parallelism are not "
-                    "supported"
+                    f"{p.placements[0]} on {p.device_mesh}"
                 )
             if p.requires_grad and not isinstance(p, DTensor):
                 raise ValueError(
-                    f"parameter {name!r} is not sharded and others are: apply fully_shard to the model "
-                    "itself, after its layers"
+                    f"parameter {name!r} is not sharded and others are: apply fully_shard to the model itself"
                 )
         for layer in self._layers:  # the outermost one would stay gathered after an evaluation, and age
             layer.set_reshard_after_forward(True, recurse=False)
@@ -105,17 +103,11 @@ class Sharded:
 
     def charge(self, account: Account, theta: Tensor) -> None:
         """Charges the release of the whole sum, of which ``theta`` is this process's part."""
-        whole = theta.new_zeros(()).expand(sum(p.numel() for p in self.trained.values()))
-        if not isinstance(account, PerInstanceAccountant):  # the others look at the shape alone
-            account.charge(whole)
-        elif account.adds_coordinates(whole):
-
-            def summed(sums: Tensor) -> Tensor:
-                return distributed.summed(sums.to(theta.device)).cpu()
-
-            account.charge_part(theta, whole, summed)
-        else:  # the worst move of a record spreads over all coordinates
-            account.charge(torch.cat([each.full_tensor().flatten() for _, each in self.parts(theta)]))
+        if isinstance(account, PerInstanceAccountant):
+            whole = torch.cat([each.full_tensor().flatten() for _, each in self.parts(theta)])
+        else:  # the others look at the shape alone
+            whole = theta.new_zeros(()).expand(sum(p.numel() for p in self.trained.values()))
+        account.charge(whole)
 
     def released(self, values: Tensor) -> Tensor:
         """Returns what is released of this process's part: what it drew."""
@@ -167,10 +159,7 @@ def is_sharded(model: nn.Module) -> bool:
     False
     """
     if any(isinstance(layer, FullyShardedDataParallel) for layer in model.modules()):
-        raise ValueError(
-            "model must not have layers in FullyShardedDataParallel, whose parameters are flat: use "
-            "torch.distributed.fsdp.fully_shard"
-        )
+        raise ValueError("model must not have layers in FullyShardedDataParallel: use fully_shard")
     layers = any(isinstance(layer, FSDPModule) for layer in model.modules())
     return layers or any(isinstance(p, DTensor) for p in model.parameters())
 

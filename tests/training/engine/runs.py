@@ -60,17 +60,17 @@ class Run:
         self.optimizer.step()
 
     def samples(self) -> list[tuple[int, tuple[int, ...]]]:
-        """Step and examples of every release from now on, as far as each step is one batch."""
+        """Number and examples of every release from now on, as far as each step is one batch."""
         released: list[tuple[int, tuple[int, ...]]] = []
         run, batches = self.engine.run, []
         announce, complete = run.announce, run._complete
 
         def announced(batch: Any, values: Any) -> None:
-            batches.append((batch.step, batch.indices))
+            batches.append((batch.number, batch.indices))
             announce(batch, values)
 
-        def completed(theta: Tensor) -> None:
-            complete(theta)
+        def completed(step: Any) -> None:
+            complete(step)
             released.append(batches[-1])
 
         run.announce, run._complete = announced, completed  # type: ignore[method-assign]

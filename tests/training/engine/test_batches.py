@@ -32,8 +32,9 @@ def loader(batches: Any, start: int = 0, **options: Any) -> tuple[PrivateLoader,
     noise = Noise(7)
     run: Any = SimpleNamespace(
         plan=SimpleNamespace(batches=batches, units=Units()),
-        noise=noise,
-        begin=lambda: (start, noise),
+        releases=SimpleNamespace(noise=noise, number=start, begun=0),
+        steps=start,
+        begin=lambda: None,
         announce=lambda batch, _: heard.append(batch),
         augmented=lambda _, values: values,
     )
@@ -107,7 +108,7 @@ def test_what_is_announced_is_what_comes(workers: int) -> None:
     for values, indices in private:
         assert tuple(indices.tolist()) == heard[-1].indices
         assert values.tolist() == indices.tolist()
-    assert [batch.step for batch in heard] == [8, 9]  # the rest of the epoch
+    assert [batch.number for batch in heard] == [8, 9]  # the rest of the epoch
     assert len(private) == 5
     assert torch.equal(before, torch.get_rng_state())
 
@@ -128,7 +129,7 @@ def test_what_workers_draw_is_secret_and_new_in_every_epoch() -> None:
         optimizer = torch.optim.SGD((model := network()).parameters())
         *_, private = run.make_private(model, optimizer, DataLoader(_Augmented(), 20, num_workers=1))
         for step in range(2):
-            run.run.steps = step
+            run.account.steps = step
             drawn += [values.tolist() for values in private]
     assert len({number for values in drawn for number in values}) == 4 * 20
 
@@ -164,7 +165,7 @@ LOADERS = [
     (DataLoader(DATA, batch_size=3, drop_last=True), "must have drop_last=False, got True"),
     (DataLoader(DATA, sampler=WeightedRandomSampler([1.0] * 20, 20)), "with WeightedRandomSampler, which"),
     (DataLoader(DATA, sampler=RandomSampler(DATA, replacement=True)), "with RandomSampler, which would be"),
-    (DataLoader(DATA, sampler=DistributedSampler(DATA, 2, 0)), "must not have a DistributedSampler"),
+    (DataLoader(DATA, sampler=DistributedSampler(DATA, 2, 0)), "with DistributedSampler, which would be"),
     (DataLoader(DATA, sampler=SequentialSampler(range(5))), "draws 5 of its 20 .* torch.utils.data.Subset"),
 ]
 

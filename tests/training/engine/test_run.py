@@ -125,7 +125,7 @@ def test_a_sum_that_is_not_finite_moves_nothing_and_is_told_of_at_last(
 def test_a_load_leaves_late_errors_behind(late: None, tmp_path: Path) -> None:
     run = Run(sampling="poisson").train(1)
     run.engine.save(tmp_path / "run.ckpt")
-    run.engine.run.findings.require(torch.tensor(False), "the past")
+    run.engine.run.releases.findings.require(torch.tensor(False), "the past")
     run.engine.load(tmp_path / "run.ckpt")
     assert run.train(3).engine.account.steps == 3
 
@@ -144,8 +144,9 @@ def test_a_poisson_step_is_divided_by_the_expected_size_and_laid_out_as_the_para
     assert all(p.grad.stride() == p.stride() for p in run.original.parameters())
 
 
-def test_empty_batches_are_steps_like_others() -> None:
-    run = Run(sampling="poisson", batch_size=1, public_size=600).train(30)
+@pytest.mark.parametrize("units", [{}, {"units": [row // 3 for row in range(60)], "rows_per_unit": 4}])
+def test_empty_batches_are_steps_like_others(units: dict[str, Any]) -> None:
+    run = Run(sampling="poisson", batch_size=1, public_size=600, **units).train(30)
     assert run.engine.account.steps == 30
     assert bool(torch.isfinite(run.weights()).all())
 
@@ -183,14 +184,14 @@ def test_examples_have_the_masks_of_dropout_that_their_outputs_had(formed: bool,
 
 def test_loops_that_would_count_an_example_twice_are_refused() -> None:
     run = Run()
-    with refused("outside of the private loader's loop"):
+    with refused("outside of the private loader's loop: call eval"):
         run.model(INPUTS)
     with refused("needs a batch"):
         run.optimizer.step()
     inputs, labels = next(iter(run.loader))
     with refused("input 0 has 8 rows, the batch 16"):
         run.model(inputs[:8])
-    with refused("takes tensors with one row for each example, got list as input 0", TypeError):
+    with refused("takes tensors of rows, got list as input 0", TypeError):
         run.model([inputs])
     loss = nn.functional.cross_entropy(run.model(inputs), labels)
     with refused("needs a gradient: call loss.backward"):
@@ -207,7 +208,7 @@ def test_loops_that_would_count_an_example_twice_are_refused() -> None:
 def test_a_mean_over_more_than_is_charged_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its rounding grows with the batch; a Poisson sample is that large once in 10^12 times."""
     monkeypatch.setattr("ringfence.training.engine.run.largest_batch", lambda size: size - 1)
-    with refused("a mean over 16 examples is not charged for: give loss, or use loss_reduction='sum'"):
+    with refused("a mean over 16 examples is not charged for: give loss"):
         Run().train(1)
     assert Run(loss=nn.functional.cross_entropy).train(1).engine.steps == 1
 
@@ -231,7 +232,7 @@ def test_a_loss_needs_pairs_and_a_model_of_one_tensor() -> None:
     model, optimizer, loader = engine.make_private(model, torch.optim.SGD(model.parameters()), loader)
     ((inputs,),) = loader
     model(inputs).mean().backward()
-    with refused(r"with loss, the loader must give pairs \(inputs, targets\), got list"):
+    with refused(r"with loss, loader must give pairs \(inputs, targets\), got list"):
         optimizer.step()
     assert engine.steps == run.engine.steps == 0
 
@@ -329,7 +330,9 @@ def test_an_interrupted_step_that_is_called_again_adds_no_example_twice(line: in
         run.optimizer.step()
     run.train(1)
     units = [
-        i for batch in run.engine.run.plan.batches.of_step(0, run.engine.run.noise) for i in batch.indices
+        i
+        for batch in run.engine.run.plan.batches.of_step(0, run.engine.run.releases.noise)
+        for i in batch.indices
     ]
     theta = clipped_sum(network(), INPUTS[units], LABELS[units], CLIP)
     if run.optimizer.state:  # the step that was interrupted last moves nothing
@@ -349,6 +352,19 @@ def test_a_release_that_failed_is_not_passed_over() -> None:
         run.original[3].weight.copy_(weight)
     with refused("step 0, part 0 is due, got step 1"):
         run.batch(*next(batches))
+
+
+def test_a_release_that_fails_after_its_charge_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(sampling="poisson", batch_size=12)
+    batches, start = iter(run.loader), run.weights()
+    monkeypatch.setattr(run.engine.run.releases._sampler, "draw", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        run.batch(*next(batches))
+    monkeypatch.undo()
+    assert torch.equal(run.weights(), start)
+    run.batch(*next(batches))
+    assert (run.engine.steps, run.engine.account.steps) == (1, 2)
+    assert len(list(run.loader)) == 4  # of the epoch
 
 
 def test_every_release_is_charged_and_what_the_account_says_is_recomputed() -> None:
@@ -403,11 +419,11 @@ def test_bad_numbers_release_nothing() -> None:
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
 def test_a_sum_with_one_bad_coordinate_is_neither_charged_nor_released(bad: float) -> None:
     """A law with bounded support would make a number of an infinity."""
-    run, theta = Run(mechanism=rf.RectifiedGaussian(1.0, bound=2.0)).engine.run, torch.zeros(48)
+    run, theta = Run(mechanism=rf.RectifiedGaussian(1.0, bound=2.0)), torch.zeros(48)
     theta[7] = bad
-    with refused("the sum of clipped gradients of step 3 is not finite"):
-        run.release(3, theta)
-    assert run.account.steps == 0
+    with refused("the sum of clipped gradients of step 0 is not finite"):
+        run.engine.run.releases.release(theta)
+    assert run.engine.account.steps == 0
 
 
 @pytest.mark.parametrize(
@@ -530,7 +546,7 @@ def test_a_report_of_a_step_comes_while_the_parameters_are_those_of_its_sum() ->
     assert heard[-1].guarantee(1e-5) == run.engine.guarantee(1e-5)
 
 
-@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "NAdam", "Rprop"])
+@pytest.mark.parametrize("kind", ["SGD", "AdamW", "Rprop"])
 def test_any_optimizer_gets_the_released_gradient(kind: str) -> None:
     def optimizer(parameters: Any) -> torch.optim.Optimizer:
         return getattr(torch.optim, kind)(parameters, lr=0.1)

@@ -3,13 +3,12 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
-from torch.utils.data.distributed import DistributedSampler
 
 from ringfence import checks
 from ringfence.accounting.per_instance import PerInstanceAccountant
@@ -23,6 +22,9 @@ from ringfence.training.clipping import Clip, secure_sensitivity
 from ringfence.training.jacobian import Loss
 from ringfence.training.target import Target
 
+if TYPE_CHECKING:
+    from ringfence.training.engine.engine import PrivacyEngine
+
 Transform = Callable[[Tensor], Tensor]
 
 
@@ -31,15 +33,15 @@ class Units:
     """One unit, many rows: several augmentations of one example, or all records of one person.
 
     ``augmentations`` is how many rows ``transform`` makes of each example. ``units`` says whose each row of
-    the dataset is, or names the column that does, and ``rows_per_unit`` how many rows of a unit a step takes
-    at most. Where a unit has n more than m = rows_per_unit rows, step s takes those of numbers s m, ...,
-    s m + m - 1 modulo n. ``members`` are the rows of each unit, once the dataset is known.
+    the dataset is, or names the column that does, and ``rows_per_unit`` how many rows a step takes of a unit.
+    Of n rows and m = rows_per_unit, step s takes those of numbers s m, ..., s m + m - 1 modulo n; where n is
+    below m, rows that come again count 0. ``members`` are the rows of each unit, once the dataset is known.
 
     Guarantee: which rows of a unit are in a step depends on its own number of rows and on the step alone.
 
     >>> people = Units(units=["ann", "bob", "ann", "ann"], rows_per_unit=2).of(range(4), 4)
     >>> people.count, people.rows((0, 1), step=0), people.rows((0,), step=1)
-    (2, [0, 2, 1], [3, 0])
+    (2, [0, 2, 1, 1], [3, 0])
     """
 
     augmentations: int = 1
@@ -56,20 +58,15 @@ class Units:
         if self.transform is not None and not callable(self.transform):
             raise TypeError(f"transform must be a function of a batch, got {self.transform!r}")
         if (self.units is None) != (self.rows_per_unit is None):
-            raise ValueError(
-                "units and rows_per_unit must be given together, got "
-                f"{'no' if self.units is None else 'some'} units and rows_per_unit {self.rows_per_unit!r}"
-            )
+            raise ValueError(f"units and rows_per_unit must be given together, got {self.rows_per_unit!r}")
         if self.rows_per_unit is not None:
             checks.count("rows_per_unit", self.rows_per_unit, at_least=1, at_most=10**4)
             if self.transform is not None:
-                raise ValueError(
-                    "transform must be None with units: what is clipped together is one or the other"
-                )
+                raise ValueError("transform must be None with units: what is clipped together is one of them")
 
     @property
     def per_unit(self) -> int:
-        """How many rows of each unit go through the model; missing ones are filled up and count zero."""
+        """How many rows of each unit go through the model."""
         return self.augmentations if self.rows_per_unit is None else self.rows_per_unit
 
     @property
@@ -102,33 +99,19 @@ class Units:
         return replace(self, members=tuple(map(tuple, members.values())), count=len(members))
 
     def rows(self, units: Sequence[int], step: int) -> list[int]:
-        """Returns the rows of the dataset that a step takes of these units."""
+        """Returns the rows of the dataset that a step takes of these units, ``rows_per_unit`` of each."""
         if self.members is None:
             return list(units)
-        return [row for unit in units for row in self._taken(unit, step)]
+        taken = range(step * self.per_unit, (step + 1) * self.per_unit)
+        return [own[i % len(own)] for own in map(self.members.__getitem__, units) for i in taken]
 
-    def _taken(self, unit: int, step: int) -> Sequence[int]:
-        """The rows that a step takes of a unit that has several."""
-        assert self.members is not None
-        own, most = self.members[unit], self.per_unit
-        if len(own) <= most:
-            return own
-        return [own[(step * most + i) % len(own)] for i in range(most)]
-
-    def places(self, units: Sequence[int], step: int) -> tuple[Tensor, Tensor] | None:
-        """Returns which row stands at each of the places of these units, and at which places real rows stand.
-
-        Every unit has ``per_unit`` places, of which the last ones are filled up with its first row. None
-        where there is nothing to fill up.
-        """
-        if self.members is None:
-            return None
-        counts = torch.tensor([len(self._taken(unit, step)) for unit in units], dtype=torch.long)
-        if bool((counts == self.per_unit).all()):
-            return None
-        starts, number = (counts.cumsum(0) - counts).unsqueeze(1), torch.arange(self.per_unit)
-        real = number < counts.unsqueeze(1)
-        return torch.where(real, starts + number, starts).flatten(), real.flatten().nonzero().squeeze(1)
+    def averaged(self, cotangents: Tensor, units: Sequence[int]) -> Tensor:
+        """The cotangents of all rows such that those of a unit add up to a mean; a row counts once."""
+        if self.members is not None:
+            real = [i < len(self.members[unit]) for unit in units for i in range(self.per_unit)]
+            fits = torch.tensor(real, dtype=torch.bool, device=cotangents.device)
+            cotangents = torch.where(fits.view(-1, *(1,) * (cotangents.dim() - 1)), cotangents, 0.0)
+        return cotangents if self.per_unit == 1 else cotangents / self.per_unit
 
     def augmented(self, values: Any, device: torch.device) -> Any:
         """Returns a batch with as many rows for each example as there are augmentations, on a device.
@@ -137,9 +120,7 @@ class Units:
         """
         assert self.transform is not None
         if not isinstance(values, list | tuple) or not isinstance(values[0], Tensor):
-            raise ValueError(
-                f"with transform, the loader must give (inputs, ...), got {type(values).__name__}"
-            )
+            raise ValueError(f"with transform, loader must give (inputs, ...), got {type(values).__name__}")
         inputs, *others = tree_map(
             lambda value: value.to(device, non_blocking=True).repeat_interleave(self.augmentations, dim=0),
             list(values),
@@ -157,7 +138,7 @@ class Units:
 class MicroBatch:
     """Units that go through the model together."""
 
-    step: int
+    number: int  # of the release that they are for
     part: int  # the number of this micro-batch in its step, counted from 0
     indices: tuple[int, ...]  # of units
     last: bool  # True for the last part of a step, after which the step is released
@@ -200,18 +181,13 @@ class Batches:
         if self.is_full:
             return
         if self.at_most is not None and self.at_most < self.batch_size:
-            raise ValueError(
-                f"max_batch_size must be at least batch_size {self.batch_size}, got {self.at_most}"
-            )
+            raise ValueError(f"max_batch_size must be >= batch_size {self.batch_size}, got {self.at_most}")
         if self.at_most is not None and self.count > self.public_size:
-            raise ValueError(
-                f"public_size must be at least the number of examples with max_batch_size, got "
-                f"{self.public_size:g}: how often a sample is cut grows with it"
-            )
-        if self.batch_size > self.public_size:
             size = f"{self.public_size:g}"
-            each = f", that of {n} processes together" if (n := distributed.world_size()) > 1 else ""
-            raise ValueError(f"batch_size must be at most public_size {size}, got {self.batch_size}{each}")
+            raise ValueError(f"max_batch_size needs a public_size that no dataset exceeds, got {size}")
+        if self.batch_size > self.public_size:
+            size = f"{self.public_size:g}, got {self.batch_size} of all processes together"
+            raise ValueError(f"batch_size must be at most public_size {size}")
         checks.rate("batch_size / public_size", self.sampling_rate)
 
     @property
@@ -234,7 +210,7 @@ class Batches:
     @property
     def cut(self) -> float:
         """An upper bound of the chance that a sample is cut."""
-        if self.at_most is None or self.is_full:
+        if self.at_most is None:
             return 0.0
         return chance_of_cut(self.public_size, self.sampling_rate, self.at_most)
 
@@ -253,9 +229,10 @@ class Batches:
     @property
     def rows(self) -> int:
         """How many examples of this process's share go through the model together, nearly always."""
-        if self.is_full or self.at_most is not None:
-            return self.batch_size if self.is_full else math.ceil(self._most / self._parts)
-        return 8 * math.ceil(self._most / self._parts / 8)
+        if self.is_full:
+            return self.batch_size
+        multiple = 8 if self.at_most is None else 1
+        return multiple * math.ceil(self._most / self._parts / multiple)
 
     @property
     def _most(self) -> float:
@@ -270,37 +247,35 @@ class Batches:
         """The number of parts of a Poisson sample."""
         return 1 if self.at_once is None else math.ceil(self._most / self.at_once)
 
-    def of_step(self, step: int, noise: Noise) -> list[MicroBatch]:
-        """Returns this process's share of a step: at least one micro-batch, which may be empty."""
-        if self.is_full:
-            mine = range(distributed.rank(), self.count, distributed.world_size())
-            most = math.ceil(self.count / distributed.world_size())  # every process has as many parts
-            starts = range(0, most, self.batch_size)
-            parts = [tuple(mine[start : start + self.batch_size]) for start in starts]
-        else:
-            sample = self.allocated(step, noise) if self.is_allocated else self.drawn(step, noise)
-            parts = [sample[part :: self._parts] for part in range(self._parts)]
-        return [MicroBatch(step, i, part, i == len(parts) - 1) for i, part in enumerate(parts)]
+    def epoch(self, number: int, begun: int) -> int:
+        """Returns the first release of the epoch that a release is in, where they begin with that number."""
+        return number - (number - begun) % self.steps_an_epoch
 
-    def drawn(self, step: int, noise: Noise) -> tuple[int, ...]:
-        """Returns this process's share of the Poisson sample of a step."""
-        everyone = noise.at("sample", step).chosen(self.count, self.sampling_rate)
+    def of_step(self, number: int, noise: Noise, begun: int = 0) -> list[MicroBatch]:
+        """Returns this process's share of the step of a release: one micro-batch or more, maybe empty."""
+        everyone = self._drawn(number, noise, begun)
+        mine = everyone[distributed.rank() :: distributed.world_size()]
+        if self.is_full:
+            most = math.ceil(self.count / distributed.world_size())  # every process has as many parts
+            parts = [mine[start : start + self.batch_size] for start in range(0, most, self.batch_size)]
+        else:
+            parts = [mine[part :: self._parts] for part in range(self._parts)]
+        return [MicroBatch(number, i, tuple(part), i == len(parts) - 1) for i, part in enumerate(parts)]
+
+    def _drawn(self, number: int, noise: Noise, begun: int) -> Sequence[int]:
+        """Returns who is in the step of a release, on all processes."""
+        if self.is_full:
+            return range(self.count)
+        if self.is_allocated:
+            first = self.epoch(number, begun)
+            steps = (noise.at("allocation", first).uniforms((self.count,)) * self.steps_an_epoch).long()
+            return (first + steps == number).nonzero().flatten().tolist()
+        everyone = noise.at("sample", number).chosen(self.count, self.sampling_rate)
         if self.at_most is not None and len(everyone) > self.at_most:
-            priorities = noise.at("priorities", "sample", step).uniforms((len(everyone),))
+            priorities = noise.at("priorities", "sample", number).uniforms((len(everyone),))
             kept = priorities.argsort()[: self.at_most].sort().values
             everyone = [everyone[i] for i in kept.tolist()]
-        return _mine(everyone)
-
-    def allocated(self, step: int, noise: Noise) -> tuple[int, ...]:
-        """Returns this process's share of the examples that are in this step of their epoch."""
-        epoch, own = divmod(step, self.steps_an_epoch)
-        steps = (noise.at("allocation", epoch).uniforms((self.count,)) * self.steps_an_epoch).long()
-        return _mine((steps == own).nonzero().flatten().tolist())
-
-
-def _mine(everyone: list[int]) -> tuple[int, ...]:
-    """Returns this process's share of a sample."""
-    return tuple(everyone[distributed.rank() :: distributed.world_size()])
+        return everyone
 
 
 def largest_batch(batch_size: int) -> int:
@@ -312,37 +287,29 @@ def largest_batch(batch_size: int) -> int:
     return 2 * batch_size + 40
 
 
-class Examples:
-    """The examples of a dataset as batches. A batch without examples has the shapes of others, with length 0.
+def collated(dataset: Any, collate: Callable[[Any], Any], examples: Any) -> Any:
+    """Returns examples of a dataset as a batch; one of them, put together alone, must have the same shapes.
 
-    >>> examples = Examples(DataLoader([1.0, 2.0], collate_fn=torch.tensor))
-    >>> examples.collated([2.0]), examples.collated([])
+    Otherwise an example's shape would depend on the others, such as the length of the longest. A batch
+    without examples has the shapes of others, with length 0. What is no list is a whole batch already, of a
+    dataset whose ``__getitems__`` hands those out.
+
+    >>> collated([1.0], torch.tensor, [2.0]), collated([1.0], torch.tensor, [])
     (tensor([2.]), tensor([]))
     """
-
-    def __init__(self, loader: DataLoader[Any]) -> None:
-        self._dataset, self._collate = loader.dataset, loader.collate_fn
-        several = getattr(loader.dataset, "__getitems__", None)  # it may hand out whole batches
-        self._lists = several is None or [len(several([0] * count)) for count in (1, 3)] == [1, 3]
-
-    def collated(self, examples: list[Any]) -> Any:
-        """Returns these examples as a batch; one of them, put together alone, must have the same shapes.
-
-        Otherwise an example's shape would depend on the others, such as the length of the longest.
-        """
-        if examples:
-            batch = self._collate(examples)
-            if not self._lists:
-                return batch
-            for whole, one in zip(tree_leaves(batch), tree_leaves(self._collate(examples[-1:])), strict=True):
-                if isinstance(whole, Tensor) and whole.shape[1:] != one.shape[1:]:
-                    raise ValueError(
-                        f"collate_fn makes rows of shape {list(whole.shape[1:])} in a batch and "
-                        f"{list(one.shape[1:])} alone: pad to a length that does not depend on the batch, "
-                        'such as padding="max_length"'
-                    )
-            return batch
-        return tree_map(lambda value: value[:0], self._collate([self._dataset[0]]))
+    if not isinstance(examples, list):
+        return collate(examples)
+    if not examples:
+        return tree_map(lambda value: value[:0], collate([dataset[0]]))
+    batch = collate(examples)
+    for whole, one in zip(tree_leaves(batch), tree_leaves(collate(examples[-1:])), strict=True):
+        if isinstance(whole, Tensor) and whole.shape[1:] != one.shape[1:]:
+            raise ValueError(
+                f"collate_fn makes rows of shape {list(whole.shape[1:])} in a batch and "
+                f"{list(one.shape[1:])} alone: pad to a length that does not depend on the batch, "
+                'such as padding="max_length"'
+            )
+    return batch
 
 
 @dataclass(frozen=True)
@@ -351,9 +318,9 @@ class RunPlan:
 
     ``sensitivity`` is how far one example moves the sum of a step, rounding included.
 
-    >>> from ringfence import Clamp, Gaussian
+    >>> from ringfence import Clamp, Gaussian, PrivacyEngine
     >>> loader = DataLoader(range(1000), batch_size=100)
-    >>> plan = RunPlan.of(loader, Gaussian(1.0), Clamp(0.1), sampling="poisson", rounding=2.0**-24)
+    >>> plan = RunPlan.of(PrivacyEngine(Gaussian(1.0), Clamp(0.1)), loader, rounding=2.0**-24)
     >>> plan.batches.sampling_rate, plan.account()
     (0.1, SampledAccountant(Gaussian(sigma=1.0), sampling_rate=0.1, steps=0))
     """
@@ -369,23 +336,8 @@ class RunPlan:
     units: Units
 
     @classmethod
-    def of(
-        cls,
-        loader: DataLoader[Any],
-        mechanism: Mechanism,
-        clip: Clip,
-        *,
-        sampling: str,
-        rounding: float,
-        public_size: float | None = None,
-        loss_reduction: str = "mean",
-        loss: Loss | None = None,
-        secure: bool = False,
-        units: Units | None = None,
-        micro_batch_size: int | None = None,
-        max_batch_size: int | None = None,
-    ) -> "RunPlan":
-        """Returns the plan for the examples of a loader. ``rounding`` is the relative error of one operation.
+    def of(cls, asked: "PrivacyEngine", loader: object, rounding: float) -> "RunPlan":
+        """Returns the plan of an engine for a loader. ``rounding`` is the relative error of one operation.
 
         A mean loss in the loop divides each example's gradient by n: three roundings that another n would
         make differently, for n examples; where there are several rows to a unit, one more. They are relative
@@ -393,18 +345,31 @@ class RunPlan:
         batch_size is that of each process, so that a Poisson sample is as large as all of theirs.
         """
         loader, rows, batch_size = checked_loader(loader)
-        batch_size *= 1 if sampling == "full" else distributed.world_size()
-        units = (Units() if units is None else units).of(loader.dataset, rows)
+        batch_size *= 1 if asked.sampling == "full" else distributed.world_size()
+        units = Units(asked.augmentations, asked.transform, asked.units, asked.rows_per_unit)
+        units = units.of(loader.dataset, rows)
         count = units.count
-        size = float(checks.positive("public_size", count if public_size is None else public_size))
-        sensitivity = Sensitivity.of(clip.sensitivity)
-        if loss_reduction == "mean" and loss is None:
+        size = float(
+            checks.positive("public_size", count if asked.public_size is None else asked.public_size)
+        )
+        sensitivity = Sensitivity.of(asked.clip.sensitivity)
+        if asked.loss_reduction == "mean" and asked.loss is None:
             roundings = 4 if units.per_unit == 1 else 5
             sensitivity = sensitivity.times(1 + 2 * roundings * largest_batch(batch_size) * rounding)
-        if secure:
+        if asked.secure:
             sensitivity = secure_sensitivity(sensitivity, count, size)
-        batches = Batches(sampling, count, batch_size, size, micro_batch_size, max_batch_size)
-        return cls(loader, batches, mechanism, clip, sensitivity, loss_reduction, loss, secure, units)
+        parts = asked.micro_batch_size, asked.max_batch_size
+        return cls(
+            loader=loader,
+            batches=Batches(asked.sampling, count, batch_size, size, *parts),
+            mechanism=asked.mechanism,
+            clip=asked.clip,
+            sensitivity=sensitivity,
+            loss_reduction=asked.loss_reduction,
+            loss=asked.loss,
+            secure=asked.secure,
+            units=units,
+        )
 
     def settings(self) -> dict[str, Any]:
         """Returns what a run that goes on must share with the one that was saved, in plain data."""
@@ -466,39 +431,29 @@ def checked_loader(loader: object) -> tuple[DataLoader[Any], int, int]:
     """
     if not isinstance(loader, DataLoader):
         raise TypeError(f"loader must be a torch.utils.data.DataLoader, got {type(loader).__name__}")
+    dataset, sampler = loader.dataset, loader.sampler
     try:
-        count = None if isinstance(loader.dataset, IterableDataset) else len(loader.dataset)  # type: ignore[arg-type]
+        count = None if isinstance(dataset, IterableDataset) else len(dataset)  # type: ignore[arg-type]
     except (NotImplementedError, TypeError):
         count = None
     if count is None:
         raise ValueError(
-            f"loader must have a dataset of known size, got {type(loader.dataset).__name__}: the sampling "
-            "rate of a stream (IterableDataset) is not known; give it a dataset with __len__ and __getitem__"
+            f"loader must have a dataset of known size, got {type(dataset).__name__}: the sampling rate of a "
+            "stream (IterableDataset) is not known; give it a dataset with __len__ and __getitem__"
         )
     if count == 0:
         raise ValueError("loader must have at least one example, got none")
     if loader.batch_size is None:
         raise ValueError("loader must have a batch_size, got a batch_sampler or none")
     if loader.drop_last:
+        raise ValueError("loader must have drop_last=False, got True: no example is left out for its place")
+    plain = isinstance(sampler, (SequentialSampler, RandomSampler))
+    if not plain or getattr(sampler, "replacement", False):
         raise ValueError(
-            "loader must have drop_last=False, got True: a private step leaves out no example because of its "
-            "place in an epoch"
+            f"loader draws its examples with {type(sampler).__name__}, which would be replaced: use "
+            "shuffle=True or False, also where several processes train, of which each takes its share"
         )
-    if isinstance(loader.sampler, DistributedSampler):
-        raise ValueError(
-            "loader must not have a DistributedSampler: every process takes its share of each step "
-            "by itself. Leave the sampler out; batch_size is that of each process"
-        )
-    if not isinstance(loader.sampler, (SequentialSampler, RandomSampler)) or getattr(
-        loader.sampler, "replacement", False
-    ):
-        raise ValueError(
-            f"loader draws its examples with {type(loader.sampler).__name__}, which would be replaced: "
-            "use shuffle=True or False"
-        )
-    if len(loader.sampler) != count:
-        raise ValueError(
-            f"loader draws {len(loader.sampler)} of its {count} examples, and private steps draw from all: "
-            "give it a torch.utils.data.Subset"
-        )
+    drawn = len(sampler)  # type: ignore[arg-type]
+    if drawn != count:
+        raise ValueError(f"loader draws {drawn} of its {count} examples: give it a torch.utils.data.Subset")
     return loader, count, loader.batch_size

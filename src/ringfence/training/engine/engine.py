@@ -2,8 +2,9 @@
 
 import sys
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,11 +18,9 @@ from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.subsampling import Account
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.noise import Noise
-from ringfence.training import distributed
-from ringfence.training.assumptions import assumptions, refuse_secure
+from ringfence.training import assumptions, distributed
 from ringfence.training.clipping import Clip
 from ringfence.training.engine.batches import RunPlan, Transform, Units
-from ringfence.training.engine.opacus_words import missing, says_what_to_write
 from ringfence.training.engine.run import (
     Layout,
     PrivateLoader,
@@ -40,6 +39,7 @@ from ringfence.training.target import Target
 Private = tuple[PrivateModule, PrivateOptimizer, PrivateLoader]  # what a training loop works with
 
 
+@dataclass(eq=False, repr=False)
 class PrivacyEngine:
     """Trains any torch model with a mechanism on the sum of clipped gradients.
 
@@ -80,8 +80,8 @@ class PrivacyEngine:
     With ``secure`` the gradient of every example is formed. Where vmap cannot run a model,
     each example goes through a copy of it; ``fallback_reason`` says why. With ``cuda_graphs`` a GPU repeats
     the passes from a recording of the second one, which saves the work of Python: what the model decides
-    there, such as a rate of dropout that falls from step to step, is then decided once. "auto" does so where
-    it can, and ``not_recorded_because`` says why not.
+    there, such as a rate of dropout that falls from step to step, is then decided once. Where nothing can be
+    recorded, ``not_recorded_because`` says why.
 
     Randomness. ``seed`` None takes 256 bits from the operating system; those who know the seed know the
     noise. With ``secure``, batches and noise come from fresh cryptographic streams and releases lie on a
@@ -110,85 +110,77 @@ class PrivacyEngine:
     (1, 1)
     """
 
-    @says_what_to_write
-    def __init__(
-        self,
-        mechanism: Mechanism,
-        clip: Clip,
-        *,
-        sampling: Literal["poisson", "full", "random_allocation"] = "poisson",
-        public_size: float | None = None,
-        loss_reduction: Literal["mean", "sum"] = "mean",
-        loss: Loss | None = None,
-        fisher_every: int = 0,
-        augmentations: int = 1,
-        transform: Transform | None = None,
-        units: Any = None,
-        rows_per_unit: int | None = None,
-        micro_batch_size: int | None = None,
-        max_batch_size: int | None = None,
-        track_examples: bool = False,
-        on_step: Callable[[StepReport], None] | None = None,
-        memory_budget: int | None = None,
-        cuda_graphs: bool | Literal["auto"] = False,
-        seed: int | None = None,
-        secure: bool = False,
-    ) -> None:
-        checked_mechanism(mechanism)
-        if not isinstance(clip, Clip):
-            raise TypeError(f"clip must be a ringfence Clip such as Norm(1.0), got {clip!r}")
-        checks.one_of("sampling", sampling, ("poisson", "full", "random_allocation"))
-        checks.one_of("loss_reduction", loss_reduction, ("mean", "sum"))
-        if checks.count("fisher_every", fisher_every, at_least=0) and loss is None:
+    mechanism: Mechanism
+    clip: Clip
+    _: KW_ONLY
+    sampling: Literal["poisson", "full", "random_allocation"] = "poisson"
+    public_size: float | None = None
+    loss_reduction: Literal["mean", "sum"] = "mean"
+    loss: Loss | None = None
+    fisher_every: int = 0
+    augmentations: int = 1
+    transform: Transform | None = None
+    units: Any = None
+    rows_per_unit: int | None = None
+    micro_batch_size: int | None = None
+    max_batch_size: int | None = None
+    track_examples: bool = False
+    on_step: Callable[[StepReport], None] | None = None
+    memory_budget: int | None = None
+    cuda_graphs: bool = False
+    seed: int | None = None
+    secure: bool = False
+
+    def __post_init__(self) -> None:
+        checked_mechanism(self.mechanism)
+        if not isinstance(self.clip, Clip):
+            raise TypeError(f"clip must be a ringfence Clip such as Norm(1.0), got {self.clip!r}")
+        checks.one_of("sampling", self.sampling, ("poisson", "full", "random_allocation"))
+        checks.one_of("loss_reduction", self.loss_reduction, ("mean", "sum"))
+        checks.count("fisher_every", self.fisher_every, at_least=0)
+        checks.flag("track_examples", self.track_examples)
+        checks.flag("cuda_graphs", self.cuda_graphs)
+        for name in ("micro_batch_size", "max_batch_size"):
+            if (size := getattr(self, name)) is not None:
+                checks.count(name, size, at_least=1)
+        are_rows = Units(self.augmentations, self.transform, self.units, self.rows_per_unit).are_rows
+        assumptions.refuse_secure(self.secure, "seed", self.seed, self.public_size)
+        self._refuse_together(are_rows)
+        self.seed_given = self.seed is not None
+        self._noise = Noise(self.seed)
+        self.seed = self._noise.seed
+        self._run: TrainingRun | None = None
+        self.planned_steps: int | None = None  # after how many steps the target is spent
+
+    def _refuse_together(self, are_rows: bool) -> None:
+        """Raises a ValueError that names the first two settings that do not go together."""
+        sampling = f"sampling {self.sampling!r}"
+        if self.fisher_every and self.loss is None:
             raise ValueError("fisher_every needs loss, a function of outputs and targets, got None")
-        self.units = Units(augmentations, transform, units, rows_per_unit)
-        if not self.units.are_rows and fisher_every:
+        if self.fisher_every and not are_rows:
             raise ValueError(
-                f"fisher_every must be 0 with transform or units, got {fisher_every}: information "
-                "is measured for single rows, not for units"
+                f"fisher_every must be 0 with transform or units, got {self.fisher_every}: it is about rows"
             )
-        if micro_batch_size is not None:
-            checks.count("micro_batch_size", micro_batch_size, at_least=1)
-        if micro_batch_size is not None and sampling == "full":
+        if self.micro_batch_size is not None and self.sampling == "full":
             raise ValueError(
-                f"micro_batch_size must be None with sampling 'full', got {micro_batch_size}: the loader's "
-                "batch_size is the size of its micro-batches"
+                f"micro_batch_size must be None with {sampling}, got {self.micro_batch_size}: use batch_size"
             )
-        if max_batch_size is not None:
-            checks.count("max_batch_size", max_batch_size, at_least=1)
-        if max_batch_size is not None and sampling != "poisson":
-            raise ValueError(f"max_batch_size needs sampling 'poisson', got {sampling!r}")
-        self.micro_batch_size, self.max_batch_size = micro_batch_size, max_batch_size
-        if checks.flag("track_examples", track_examples) and sampling != "full":
+        if self.max_batch_size is not None and self.sampling != "poisson":
+            raise ValueError(f"max_batch_size needs sampling 'poisson', got {sampling}")
+        if self.track_examples and self.sampling != "full":
             raise ValueError(
-                f"track_examples must be False with sampling {sampling!r}, got True: what a step costs an "
-                "example depends on its gradient also where it is not drawn, which is unknown. Use 'full'"
+                f"track_examples must be False with {sampling}, got True: gradients that were not drawn count"
             )
-        self.track_examples = track_examples
-        refuse_secure(secure, "seed", seed, public_size)
-        if secure and loss_reduction == "mean" and loss is None:
+        if self.secure and self.loss_reduction == "mean" and self.loss is None:
             raise ValueError(
                 "a secure run needs loss, a function of outputs and targets, or loss_reduction 'sum', got a "
                 "mean without loss: the rounding of a mean over a batch tells how many examples are in it"
             )
-        self.mechanism, self.clip = mechanism, clip
-        self.sampling, self.public_size, self.loss_reduction = sampling, public_size, loss_reduction
-        self.loss, self.fisher_every = loss, fisher_every
-        self.on_step, self.memory_budget = on_step, memory_budget
-        self.cuda_graphs, self.secure = cuda_graphs, secure
-        if cuda_graphs != "auto" and checks.flag("cuda_graphs", cuda_graphs) and secure:
-            raise ValueError("cuda_graphs must be False with secure, got True")
-        self.given_seed = None if seed is None else checks.seed(seed)
-        self._noise = Noise(seed)
-        self._run: TrainingRun | None = None
-        self.planned_steps: int | None = None  # after how many steps the target is spent
 
-    @says_what_to_write
     def make_private(self, model: nn.Module, optimizer: Optimizer, loader: DataLoader[Any]) -> Private:
         """Returns the three objects for the loop. Everything is checked here, before anything is released."""
-        return self._start(model, optimizer, loader)
+        return self._begun(optimizer, *self._checked(model, optimizer, loader))
 
-    @says_what_to_write
     def make_private_with_epsilon(
         self,
         model: nn.Module,
@@ -214,84 +206,73 @@ class PrivacyEngine:
             raise ValueError("target_epsilon and target_delta must be given, got None")
         if (epochs is None) == (steps is None):
             raise ValueError(f"either epochs or steps must be given, got {epochs!r} and {steps!r}")
-        return self._start(model, optimizer, loader, target, epochs, steps)
+        plan, gradients, layout = self._checked(model, optimizer, loader)
+        if epochs is not None:
+            epochs = checks.count("epochs", epochs, at_least=1, at_most=10**6)
+            steps = epochs * plan.batches.steps_an_epoch
+        steps = checks.count("steps", steps, at_least=1, at_most=10**7)
+        plan = plan.for_target(target, gradients.size, steps)
+        self.planned_steps, self.mechanism = steps, plan.mechanism
+        return self._begun(optimizer, plan, gradients, layout)
 
-    def _start(
-        self,
-        model: nn.Module,
-        optimizer: Optimizer,
-        loader: DataLoader[Any],
-        target: Target | None = None,
-        epochs: int | None = None,
-        steps: int | None = None,
-    ) -> Private:
+    def _checked(
+        self, model: nn.Module, optimizer: Optimizer, loader: DataLoader[Any]
+    ) -> tuple[RunPlan, ExampleGradients, Layout]:
+        """Returns what a run of these objects needs, after everything that is refused was refused."""
         self._noise.require_own_process()
         if self._run is not None:
             raise ValueError("this engine already serves a run: make another for another model")
         module = _unwrapped(model)
-        layout = _layout_of(module)
-        parameters = list(module.parameters())
-        plan = RunPlan.of(
-            *(loader, self.mechanism, self.clip),
-            sampling=self.sampling,
-            rounding=max((torch.finfo(p.dtype).eps / 2 for p in parameters), default=0.0),
-            public_size=self.public_size,
-            loss_reduction=self.loss_reduction,
-            loss=self.loss,
-            secure=self.secure,
-            units=self.units,
-            micro_batch_size=self.micro_batch_size,
-            max_batch_size=self.max_batch_size,
-        )
-        on_gpu = any(parameter.is_cuda for parameter in parameters)
-        if self.cuda_graphs is True and not on_gpu:
-            raise ValueError("cuda_graphs needs a model on a GPU: move it there before make_private")
-        records = self.cuda_graphs and on_gpu and not self.secure and not layout.settings
-        kind = RecordedGradients if records else ExampleGradients
-        # on a GPU in passes of one shape
-        per_unit = plan.units.per_unit
-        rows = plan.batches.rows * per_unit if on_gpu else None
-        gradients = kind(module, self.memory_budget, rows, per_unit, moving=bool(layout.settings))
-        with layout.gathered():
-            _check(gradients, layout, optimizer, self.mechanism)
-        if layout.settings and (self.fisher_every or self.cuda_graphs is True):
-            raise ValueError(
-                "fisher_every and cuda_graphs must be 0 with a sharded model, got "
-                f"{self.fisher_every} and {self.cuda_graphs}"
-            )
-        fisher = None
-        if self.loss is not None and self.fisher_every:
-            refuse_random_layers(module)
-            fisher = FisherTracking(self.loss, plan.batches.count, self.fisher_every)
-        if target is not None:
-            if epochs is not None:
-                epochs = checks.count("epochs", epochs, at_least=1, at_most=10**6)
-                steps = epochs * plan.batches.steps_an_epoch
-            self.planned_steps = checks.count("steps", steps, at_least=1, at_most=10**7)
-            plan = plan.for_target(target, gradients.size, self.planned_steps)
-            self.mechanism = plan.mechanism
+        layout, parameters = _layout_of(module), list(module.parameters())
+        rounding = max((torch.finfo(p.dtype).eps / 2 for p in parameters), default=0.0)
+        plan = RunPlan.of(self, loader, rounding)
+        on_gpu, sharded = any(parameter.is_cuda for parameter in parameters), bool(layout.settings)
+        if sharded and self.fisher_every:
+            raise ValueError(f"fisher_every must be 0 with a sharded model, got {self.fisher_every}")
         if self.track_examples and distributed.world_size() > 1:
             raise ValueError("track_examples must be False with several processes, got True")
+        records = self.cuda_graphs and on_gpu and not self.secure and not sharded
+        kind = RecordedGradients if records else ExampleGradients
+        per_unit = plan.units.per_unit
+        rows = plan.batches.rows * per_unit if on_gpu else None  # on a GPU in passes of one shape
+        gradients = kind(module, self.memory_budget, rows, per_unit, moving=sharded)
+        with layout.gathered():
+            _check(gradients, layout, optimizer, self.mechanism)
+        if self.fisher_every:
+            refuse_random_layers(module)
+        return plan, gradients, layout
+
+    def _begun(
+        self, optimizer: Optimizer, plan: RunPlan, gradients: ExampleGradients, layout: Layout
+    ) -> Private:
+        """Begins the run and returns its private objects."""
         layout.begin()
+        self.seed = int(distributed.text_from_first(str(self.seed)))
+        fisher = None
+        if self.loss is not None and self.fisher_every:
+            fisher = FisherTracking(self.loss, plan.batches.count, self.fisher_every)
         self._run = run = TrainingRun(
             *(plan, gradients, optimizer, layout),
             fisher=fisher,
             track_examples=self.track_examples,
             on_step=self.on_step,
-            seed=int(distributed.text_from_first(str(self._noise.seed))),
-            given_seed=self.given_seed,
-            assumptions=assumptions(
-                size_given=self.public_size is not None,
-                seed_given=self.given_seed is not None,
-                units_given=plan.units.members is not None,
-                loss_given=self.loss is not None,
-                most_records=None if self.max_batch_size is None else plan.batches.public_size,
-                allocated=plan.batches.is_allocated,
-                alone=self.memory_budget == 1,
-                loops=True,
-                secure=self.secure,
+            seed=self.seed,
+            seed_given=self.seed_given,
+            assumptions=assumptions.those(
+                {
+                    assumptions.SIZE: self.public_size is None,
+                    assumptions.APART: True,
+                    assumptions.LOSS: self.loss is None,
+                    assumptions.PASSES: self.secure and self.memory_budget != 1,
+                    assumptions.UNITS: self.units is not None,
+                    assumptions.CUT.format(plan.batches.public_size): self.max_batch_size is not None,
+                    assumptions.ALLOCATED: plan.batches.is_allocated,
+                    assumptions.SEED: self.seed_given,
+                    assumptions.FLOATS: not self.secure,
+                }
             ),
         )
+        module = gradients.model
         return PrivateModule(module, run), PrivateOptimizer(optimizer, run), PrivateLoader(plan.loader, run)
 
     @property
@@ -301,11 +282,6 @@ class PrivacyEngine:
         if self._run is None:
             raise ValueError("the engine has no model yet: call make_private first")
         return self._run
-
-    @property
-    def seed(self) -> int:
-        """The seed that was given or drawn."""
-        return self._noise.seed if self._run is None else self._run.seed
 
     @property
     def steps(self) -> int:
@@ -322,11 +298,7 @@ class PrivacyEngine:
         """Why a GPU did not repeat the last pass from a recording; None if it did, or is about to."""
         if isinstance(self.run.gradients, RecordedGradients):
             return self.run.gradients.not_recorded_because
-        if not self.cuda_graphs:
-            return "cuda_graphs is False"
-        if self.secure:
-            return "the gradient of every example is formed, with secure"
-        return "the model is not on a GPU, or is sharded"
+        return "cuda_graphs is False, the run is secure, or the model is sharded or not on a GPU"
 
     @property
     def slower_layers(self) -> dict[str, str]:
@@ -336,15 +308,15 @@ class PrivacyEngine:
     @property
     def account(self) -> Account:
         """The account of everything that was ever released in this run."""
-        return self.run.account
+        return self.run.releases.account
 
     def guarantee(self, delta: float) -> Guarantee:
         """Returns what training has cost so far, and what may be said about it."""
-        return self.run.guarantee(delta)
+        return self.run.releases.guarantee(delta)
 
     def planned_cost(self, steps: int) -> PrivacyLoss:
         """Returns what this number of further steps will cost, for every dataset, to charge a ``Ledger``."""
-        return self.run.planned_cost(checks.count("steps", steps, at_least=1, at_most=10**7))
+        return self.run.releases.planned_cost(checks.count("steps", steps, at_least=1, at_most=10**7))
 
     def fisher_information_loss(self) -> Tensor:
         """Returns eta of every training example over the measured steps; NaN where it was never measured."""
@@ -383,14 +355,13 @@ class PrivacyEngine:
         This one releases and saves nothing more until it loads them.
         """
         if self._run is not None:
-            self.run.close()
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            raise missing("PrivacyEngine", name)
+            self.run.releases.close()
 
     __reduce__ = Noise.__reduce__
+
+
+# ``dataclasses.replace`` would make another engine with the same seed, which would draw the same numbers
+del PrivacyEngine.__dataclass_fields__
 
 
 def _unwrapped(model: nn.Module) -> nn.Module:
@@ -425,18 +396,14 @@ def _check(gradients: ExampleGradients, layout: Layout, optimizer: Optimizer, me
     if dtype not in (torch.float32, torch.float64):
         raise ValueError(f"model must be float32 or float64, got {dtype}")
     if isinstance(optimizer, LBFGS):
-        raise ValueError(
-            "LBFGS asks for several gradients in each step, and each would be a release: use SGD"
-        )
+        raise ValueError("LBFGS asks for several gradients in a step, each would be a release: use SGD")
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"optimizer must be a torch optimizer, got {type(optimizer).__name__}")
     names = {id(p): name for name, p in layout.trained.items()}
     held = {id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad}
     missing = [name for key, name in names.items() if key not in held]
     if missing:
-        raise ValueError(
-            f"optimizer must hold every trained parameter of the model, {missing[0]!r} is missing"
-        )
+        raise ValueError(f"optimizer must hold every trained parameter, {missing[0]!r} is missing")
     if held - set(names):
         raise ValueError(f"optimizer holds {len(held - set(names))} parameters that are not the model's")
     theta = torch.zeros(1 if layout.settings else gradients.size, dtype=dtype, device=device)

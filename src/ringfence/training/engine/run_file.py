@@ -36,31 +36,33 @@ class RunFile:
     {'steps': 1}
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, writes: bool = True) -> None:
         self.path = path.resolve()  # the same file after the process changed its folder, or by a link
         self.journal = self.path.with_name(f"{self.path.name}.journal")
+        self.writes = writes  # one process of those that train together
+        self.is_taken = False  # whether this object has the run
         self._lock: int | None = None
 
     def lock(self) -> None:
         """Takes the run, which no other process or engine may have."""
-        self._lock = locked(self.journal)
+        if self.writes:
+            self._lock = locked(self.journal)
+        self.is_taken = True
 
     def close(self) -> None:
         """Lets go of the run."""
-        if self._lock is not None:
-            lock, self._lock = self._lock, None  # first: an interrupt in between leaves no lock to rely on
+        lock, self._lock, self.is_taken = self._lock, None, False
+        if lock is not None:
             unlock(lock)
-
-    @property
-    def is_taken(self) -> bool:
-        """Whether this object has the run."""
-        return self._lock is not None
 
     def begin(self, state: State, spent: Spent, old: "RunFile | None" = None) -> None:
         """Takes a new file for the run, which leaves ``old``; after an error it was taken or is not there.
 
         A checkpoint without a journal is refused, and the journal is moved at once: one file can go on.
         """
+        if not self.writes:
+            self.lock()
+            return
         try:
             self.lock()
             if self.path.exists():
@@ -86,16 +88,19 @@ class RunFile:
 
     def charge(self, spent: Spent) -> None:
         """Returns when the journal holds this on disk; after an error it may hold this or what it held."""
-        if self._lock is None:
+        if not self.is_taken:
             raise ValueError(f"{self.path} is closed")
+        if not self.writes:
+            return
         text = exact_json("spent", spent).encode()
         with replacing(self.journal) as file:
             file.write(_checksum(text) + b" " + text)
 
     def save(self, state: State) -> None:
         """Replaces the checkpoint; the journal has what was spent already."""
-        tensors, objects = flattened(state["objects"])
-        write_checkpoint(self.path, tensors, {**state, "objects": objects})
+        if self.writes:
+            tensors, objects = flattened(state["objects"])
+            write_checkpoint(self.path, tensors, {**state, "objects": objects})
 
     def read(self) -> State:
         """Returns the state that was saved."""

@@ -50,8 +50,8 @@ class TrainerRun:
             )
         if private[2].batches_a_step > 1:
             raise ValueError(
-                f"sampling 'full' needs a batch size of at least {len(private[2].dataset)}, got "  # type: ignore[arg-type]
-                f"{loader.batch_size}; the engine's memory_budget decides how many pass at once"
+                f"sampling 'full' needs a batch of the whole dataset, got batch size {loader.batch_size}: "
+                "the engine's memory_budget decides how many pass at once"
             )
         self._private = private
         return private
