@@ -56,7 +56,7 @@ from ringfence.numerics.rounding import ROUNDING, UNDERFLOW, square_is_represent
 VARIANTS = ("remove_forward", "remove_backward", "add_forward", "add_backward")
 
 _EXACT_BLOCK = 1 << 16  # entries evaluated at a time: their divergences need far more room than they do
-_BLOCK = {"cpu": 1 << 18}  # entries converted to float64 at a time: a few MB, which the cache nearly holds
+_BLOCK = {"cpu": 1 << 19}  # entries converted to float64 at a time: a few MB, which the cache nearly holds
 _BLOCK_ELSEWHERE = 1 << 24
 
 # polynomials above the information
@@ -494,22 +494,23 @@ class TabulatedSums(ExampleSums):
         self._known: dict[tuple[int, bool], Tensor] = {}
 
     def _bounds(self, block: Tensor, shifts: Tensor, squares: Tensor, largest: Tensor) -> Tensor:
-        sizes = shifts.abs_()
         result = torch.full((1, len(block), len(self.orders)), torch.inf, dtype=torch.float64)
         numbers = torch.ceil(2 * torch.log2(largest)).clamp(min=self._smallest)
         for number in torch.unique(numbers).tolist() if self._parts else ():
             if number > _LARGEST:
                 continue
             rows = numbers == number
-            size, left = (values[rows.to(block.device)] for values in (sizes, squares))
+            left = squares if bool(rows.all()) else squares[rows.to(block.device)]
             last = max(int(number) - _APART, self._smallest)
-            total = torch.zeros(int(rows.sum()), len(self.orders), dtype=torch.float64)
+            total = torch.zeros(len(left), len(self.orders), dtype=torch.float64)
+            highest = left.amax(dim=0)
             for one in range(int(number), last, -1):
-                there = size > _end(one - 1)
-                used = there.any(dim=0).nonzero().squeeze(1)  # few coordinates, unless all shifts are alike
-                part = torch.where(there, left, 0.0)[:, used]
-                total += (part @ self._charges(one).to(block.device)[used]).cpu()
-                left.masked_fill_(there, 0.0)
+                least = _end(one - 1) ** 2
+                used = (highest > least).nonzero().squeeze(1)  # few coordinates, unless all shifts are alike
+                part = left[:, used]
+                there = part > least
+                total += (part.where(there, 0.0) @ self._charges(one).to(block.device)[used]).cpu()
+                left[:, used] = part.masked_fill_(there, 0.0)
             result[0, rows] = total + (left @ self._charges(last, and_below=True).to(block.device)).cpu()
         return result
 
