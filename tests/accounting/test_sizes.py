@@ -117,7 +117,7 @@ def test_the_same_however_much_is_held(
 
 # tried where it is used, or in the tests of the file
 OTHERS = (
-    *("decisions._NUMBERS", "decision._HELD", "ballots._KEPT"),
+    *("decisions._NUMBERS", "ballots._KEPT"),
     *("clipped_sums._CHUNK_ENTRIES", "clipped_sums._FORMED_ENTRIES", "outer_sum_cpu._SHORT"),
     *("linear._CHUNK_ENTRIES", "linear._FEW", "linear_information._CPU_ENTRIES, _GPU_ENTRIES"),
 )

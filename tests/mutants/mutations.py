@@ -41,7 +41,6 @@ SIZES = {
     "src/ringfence/mechanisms/pieces.py": ("_SHORT",),
     "src/ringfence/numerics/normal.py": ("_SHORT",),
     "src/ringfence/numerics/singular_values.py": ("_NUMBERS",),
-    "src/ringfence/mechanisms/decision.py": ("_HELD",),
     "src/ringfence/accounting/decisions.py": ("_NUMBERS",),
     "src/ringfence/training/kernels/clipped_sums.py": ("_CHUNK_ENTRIES", "_FORMED_ENTRIES"),
     "src/ringfence/training/kernels/outer_sum_cpu.py": ("_SHORT",),

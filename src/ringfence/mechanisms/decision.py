@@ -106,7 +106,9 @@ class Decision(ABC):
             raise ValueError(
                 f"alpha |move| / sigma must be at most {self.steepest:g}, got {float(steep.amax()):g}"
             )
-        log_p, rho = _aligned(order, *self.pair(values, shift))
+        if not steep.numel():
+            return steep
+        log_p, rho = _aligned(order, *self._pair(values, shift))
         found = torch.minimum(pieces.renyi(log_p, rho, order), 0.5 * order * bound)
         return without_nan(self, "renyi_divergence", found)
 
