@@ -13,7 +13,6 @@ from ringfence.accounting.conversion import DEFAULT_ORDERS, epsilon_from_rdp, ex
 from ringfence.accounting.equivalent_information import equivalent_information, half_octave_information
 from ringfence.accounting.examples import (
     VARIANTS,
-    EvaluatedSums,
     ExampleAccountant,
     ExampleSums,
     PolynomialSums,
@@ -27,6 +26,7 @@ from ringfence.accounting.guarantee import EpsilonKind
 from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 from tests.accounting.drawing import draw
+from tests.accounting.evaluation import EvaluatedSums
 from tests.tensors import float64
 
 ORDERS = [1.1, 2.0, 5.0, 32.0, 256.0, 2048.0]

@@ -62,10 +62,6 @@ def examples_of_a_family() -> Tensor:
     return single_examples(rf.TruncatedGaussian(0.5, 1.0))
 
 
-def examples_evaluated() -> Tensor:
-    return examples.EvaluatedSums(LAW, draw(4), ORDERS).charge(0.1 * draw(5, 4, seed=1))[0]
-
-
 def norms() -> Tensor:
     weights, matrices = draw(12).abs() + 0.1, draw(3, 12, 5, seed=1)
     both = [singular_values.largest_singular_values(weights, matrices[..., :width]) for width in (5, 2)]
@@ -85,7 +81,6 @@ CASES: list[tuple[ModuleType, str, Callable[[], Tensor]]] = [
     (grid_accounts, "_READ_TOGETHER", paged),
     (grid_accounts, "_KEPT", paged),
     (divergence_sums, "_KEPT", by_settings),
-    (examples, "_EXACT_BLOCK", examples_evaluated),
     (examples, "_BLOCK", single_examples),
     (examples, "_BLOCK", examples_of_a_family),
     (examples, "_BLOCK_ELSEWHERE", single_examples),

@@ -41,7 +41,6 @@ from ringfence.accounting.divergence_sums import (
     FARTHEST,
     DivergenceTable,
     distinct,
-    pushes,
     recentre,
     split_by_setting,
 )
@@ -55,7 +54,6 @@ from ringfence.numerics.rounding import ROUNDING, UNDERFLOW, square_is_represent
 
 VARIANTS = ("remove_forward", "remove_backward", "add_forward", "add_backward")
 
-_EXACT_BLOCK = 1 << 16  # entries evaluated at a time: their divergences need far more room than they do
 _BLOCK = {"cpu": 1 << 19}  # entries converted to float64 at a time: a few MB, which the cache nearly holds
 _BLOCK_ELSEWHERE = 1 << 24
 
@@ -129,9 +127,7 @@ class ExampleAccountant:
         _require_fit(law, theta)
         law, theta = recentre(law, theta.double().cpu())
         release: ExampleSums
-        if law.whole:
-            release = EvaluatedSums(law, theta, self._orders)
-        elif law.same_everywhere:
+        if law.same_everywhere or law.whole:  # no table bounds divergences that have kinks
             release = ExampleSums(law, theta, self._orders)
         elif law.exponential_family:
             release = PolynomialSums(law, theta, self._orders)
@@ -304,7 +300,7 @@ class ExampleSums:
 
     >>> from ringfence.mechanisms.gaussian import Gaussian
     >>> one, order = torch.ones(1, 2, dtype=torch.float64), torch.tensor([2.0], dtype=torch.float64)
-    >>> sums, zcdps = EvaluatedSums(Gaussian(1.0), torch.zeros(2).double(), order).charge(one)
+    >>> sums, zcdps = ExampleSums(Gaussian(1.0), torch.zeros(2).double(), order).charge(one)
     >>> sums.flatten().round(decimals=6).tolist(), zcdps.tolist()
     ([2.0, 2.0, 2.0, 2.0], [[1.0, 1.0]])
     """
@@ -337,23 +333,6 @@ class ExampleSums:
     def _bounds(self, block: Tensor, shifts: Tensor, squares: Tensor, largest: Tensor) -> Tensor:
         """(4 or 1, m, orders) on the CPU; ``shifts`` and ``squares``, in units of sigma, may be changed."""
         return torch.full((1, len(block), len(self.orders)), torch.inf, dtype=torch.float64)
-
-
-class EvaluatedSums(ExampleSums):
-    """Every entry evaluated at every order."""
-
-    def _bounds(self, block: Tensor, shifts: Tensor, squares: Tensor, largest: Tensor) -> Tensor:
-        some = block.split(at_once(_EXACT_BLOCK, each=len(self.theta)))
-        return torch.cat([self._evaluated(rows) for rows in some], dim=1) * (1 + ROUNDING)
-
-    def _evaluated(self, rows: Tensor) -> Tensor:
-        (add, remove), (add_backward, remove_backward) = pushes(self.theta.to(rows.device), rows)
-        variants = (remove, remove_backward, add, add_backward)
-        columns = [
-            torch.stack([self.law.renyi_divergence(*pair, alpha).sum(dim=1) for pair in variants])
-            for alpha in self.orders.tolist()
-        ]
-        return torch.stack(columns, dim=2).cpu()
 
 
 class PolynomialSums(ExampleSums):

@@ -34,13 +34,13 @@ from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.gaussian import Gaussian
+from ringfence.numerics.bisection import smallest
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 
-_BISECTIONS = 60
 _RELATIVE = 1e-7
 _LARGEST = 400  # the largest epsilon that is looked for, as a power of 2
 _MOSTLY = 2.0  # how many times as much all coordinates may cost for that bound to be worth its time
-_SINGLE_BISECTIONS = 32
+_SINGLE_HALVINGS = 32
 
 # where hockey sticks are composed
 _MOST_COORDINATES = 32  # that all move
@@ -139,7 +139,10 @@ def privacy_profile(
     proofs["Rényi"] = delta_from_rdp(orders, steps * per_instance_rdp(mechanism, theta, size, orders).worst)
     # that all coordinates may move holds whatever else is known, and is close where most of them may
     if size.is_plain or ceilings(mechanism, theta, farthest)[0] <= _MOSTLY * zcdp:
-        directions = _loss_sums(mechanism, theta, farthest, steps)
+        directions = [
+            LossSums.worst_of(*(mechanism.loss_moments(*pair) for pair in pairs), releases=steps)
+            for pairs in pushes(theta, farthest)
+        ]
         proofs["central limit"] = lambda epsilon: left_out + max(sums.delta(epsilon) for sums in directions)
     if size.norm is None and (composed := composed_delta(mechanism, theta, farthest, steps, size.at_most)):
         proofs["backward induction"] = lambda epsilon: left_out + composed(epsilon)
@@ -164,15 +167,6 @@ def fixed_theta_guarantee(
     claim = account.guarantee(delta).with_proofs(profile.best(delta))
     own = claim.per_instance
     return replace(claim, per_instance=replace(own, gaussian_epsilon=min(gaussian, own.gaussian_epsilon)))
-
-
-def _loss_sums(mechanism: Mechanism, theta: Tensor, sensitivity: Tensor, steps: int) -> tuple[LossSums, ...]:
-    """Moments of the loss, forward and backward, where each coordinate is free to choose its sign."""
-    sums = []
-    for pairs in pushes(theta, sensitivity):
-        up, down = (mechanism.loss_moments(*pair) for pair in pairs)
-        sums.append(LossSums.worst_of(up, down, steps))
-    return tuple(sums)
 
 
 def composed_delta(
@@ -331,12 +325,8 @@ def single_epsilons(law: Mechanism, theta: Tensor, shift: float, delta: float) -
     largest = [gaussian_epsilon(float(value), delta) for value in mu.reshape(-1)]
     passing = torch.tensor(largest, dtype=torch.float64).reshape(mu.shape).expand(theta.shape).clone()
     failing = torch.zeros_like(passing)
-    free = covered(failing)
-    for _ in range(_SINGLE_BISECTIONS):
-        middle = (failing + passing) / 2
-        holds = covered(middle)
-        passing, failing = torch.where(holds, middle, passing), torch.where(holds, failing, middle)
-    return torch.where(free, 0.0, passing)
+    found = smallest(covered, failing, passing, halvings=_SINGLE_HALVINGS)
+    return torch.where(covered(failing), 0.0, found)
 
 
 def _smallest_epsilon(proof: Callable[[float], float], delta: float) -> float:
@@ -350,13 +340,4 @@ def _smallest_epsilon(proof: Callable[[float], float], delta: float) -> float:
     passing = next((2.0**k for k in range(-20, _LARGEST) if proof(2.0**k) <= delta), None)
     if passing is None:
         return math.inf
-    failing = passing / 2
-    for _ in range(_BISECTIONS):
-        middle = (failing + passing) / 2
-        if proof(middle) <= delta:
-            passing = middle
-        else:
-            failing = middle
-        if passing - failing < _RELATIVE * passing:
-            break
-    return passing
+    return smallest(lambda epsilon: proof(epsilon) <= delta, passing / 2, passing, relative=_RELATIVE)
