@@ -92,8 +92,6 @@ def distinct(*columns: Tensor) -> tuple[Tensor, Tensor]:
     ([[1.0, 5.0], [2.0, 5.0]], [0, 1, 0])
     """
     table = torch.stack(torch.broadcast_tensors(*(column.double().cpu() for column in columns)), dim=-1)
-    if all(column.numel() == 1 for column in columns):
-        return table.reshape(1, -1), torch.zeros(table.shape[:-1], dtype=torch.int64)
     rows, index = torch.unique(table.reshape(-1, table.shape[-1]), dim=0, return_inverse=True)
     return rows, index.reshape(table.shape[:-1])
 
@@ -349,18 +347,10 @@ class DivergenceTable:
             found.append(self._binned(setting, near, places))
         return found
 
-    def at(
-        self,
-        setting: Setting,
-        theta: Tensor,
-        orders: slice = _EVERY,
-        *,
-        off: float = _ROUNDED,
-        worst: bool = False,
-    ) -> Tensor:
+    def at(self, setting: Setting, theta: Tensor, orders: slice = _EVERY, *, off: float = _ROUNDED) -> Tensor:
         """Upper bounds at each of a vector of places within ``FARTHEST``: (2, orders, places).
 
-        A place may be ``off`` by that much of a cell. ``worst`` is of both directions: (1, orders, places).
+        A place may be ``off`` by that much of a cell.
         """
         position = theta / setting.sigma * CELLS
         cell = position.floor()

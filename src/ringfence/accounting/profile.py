@@ -28,7 +28,7 @@ from ringfence.accounting.conversion import (
 )
 from ringfence.accounting.divergence_sums import distinct, pushes, recentre, released_shape, with_numbers
 from ringfence.accounting.guarantee import Guarantee
-from ringfence.accounting.induction import Grid, Loss, Pairs, atoms_delta, induction
+from ringfence.accounting.induction import Grid, Loss, Pairs, Releases, atoms_delta, in_both_directions
 from ringfence.accounting.per_instance import PerInstanceAccountant, ceilings, per_instance_rdp
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real
@@ -288,17 +288,13 @@ def _composed(releases: list[tuple[Pushes, int]]) -> Callable[[float], float] | 
         curves = np.minimum.accumulate(moved.curves(epsilons, backward).numpy(), axis=1)
         return [Loss.of_curve(curve, -half, grid.step) for curve in curves]
 
-    directions = []
-    for backward in (False, True):
-        own = [
-            (losses(moved, reach, backward), count)
+    def seen(backward: int) -> Releases:
+        return [
+            (losses(moved, reach, bool(backward)), count)
             for (moved, count), (reach, _) in zip(releases, reaches, strict=True)
         ]
-        direction = induction(own, grid)
-        if direction is None:
-            return None
-        directions.append(direction)
-    return lambda epsilon: max(direction(epsilon) for direction in directions)
+
+    return in_both_directions(seen, grid)
 
 
 def single_epsilons(law: Mechanism, theta: Tensor, shift: float, delta: float) -> Tensor:
