@@ -347,10 +347,18 @@ class DivergenceTable:
             found.append(self._binned(setting, near, places))
         return found
 
-    def at(self, setting: Setting, theta: Tensor, orders: slice = _EVERY, *, off: float = _ROUNDED) -> Tensor:
+    def at(
+        self,
+        setting: Setting,
+        theta: Tensor,
+        orders: slice = _EVERY,
+        *,
+        off: float = _ROUNDED,
+        worst: bool = False,
+    ) -> Tensor:
         """Upper bounds at each of a vector of places within ``FARTHEST``: (2, orders, places).
 
-        A place may be ``off`` by that much of a cell.
+        A place may be ``off`` by that much of a cell. ``worst`` is of both directions: (1, orders, places).
         """
         position = theta / setting.sigma * CELLS
         cell = position.floor()
