@@ -284,10 +284,10 @@ assumptions that a statement leaves out
 - if self.assumptions else ()
 + if False else ()
 
-@ src/ringfence/accounting/induction.py: accounting/induction accounting/decisions
-decisions charged in one direction only
-- max(first(epsilon), second(epsilon))
-+ first(epsilon)
+@ src/ringfence/accounting/induction.py: accounting/induction accounting/decisions accounting/profile
+composed losses charged in one direction only
+- max(forward(epsilon), backward(epsilon))
++ forward(epsilon)
 @ src/ringfence/accounting/induction.py: accounting/induction
 losses on a grid rounded down
 - np.concatenate((mass * (1 - share), mass * share))
@@ -423,9 +423,6 @@ one direction only in the central limit
 hockey sticks of one sign only
 - for curve in curves]
 + for curve in curves[:1]]
-hockey sticks composed in one direction only
-- max(direction(epsilon) for direction in directions)
-+ directions[0](epsilon)
 
 @ src/ringfence/accounting/publication.py: accounting/publication
 a published table counts its first cells
