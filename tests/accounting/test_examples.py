@@ -401,6 +401,8 @@ def test_other_bad_arguments_are_refused_by_name() -> None:
         account.epsilons(1e-5, kind="rdp")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="count must be at least 1, got 0"):
         account.step(torch.zeros(3), torch.ones(2, 3), count=0)
+    with pytest.raises(TypeError, match=r"gradients must be a tensor or an iterable of tensors, got 7"):
+        account.step(torch.zeros(3), 7)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"gradients must be float32 or float64, got torch\.float16"):
         account.step(torch.zeros(3), torch.ones(2, 3, dtype=torch.float16))
     with pytest.raises(ValueError, match=r"theta has shape \[3\], but with the parameters \[2, 3\]"):

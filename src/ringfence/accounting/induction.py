@@ -501,18 +501,15 @@ def atoms_delta(parts: Sequence[Pairs], at_most: int | None = None) -> Callable[
     if not costs.max() < _LARGEST_VARIANCE:
         return None
     costliest = np.argsort(-costs)
-    ranked = repeats[costliest]
-    moved = np.empty_like(ranked)  # those that cost most
-    moved[costliest] = np.minimum(ranked, np.maximum((at_most or total) - (np.cumsum(ranked) - ranked), 0))
+    ranked, moved = repeats[costliest], np.empty_like(repeats)  # those that cost most
+    moved[costliest] = ((at_most or total) - (ranked.cumsum() - ranked)).clip(0, ranked)
     grid = _grid(dearest, moved)
     if grid.step > _LARGEST_LOSS and any(part.rho.shape[1] > 2 for part in parts):  # which have envelopes
         return None
     some = slice(None, None, 1 + len(repeats) // _LOOKED_AT)  # which say how long all would take
-    few = [Pairs(part.log_p[..., some], part.rho[..., some], part.repeats[some]) for part in parts]
+    few = [Pairs(*(value[..., some] for value in part[:3])) for part in parts]
     looked_at = [
-        (loss, int(count))
-        for part in few
-        for loss, count in zip(_losses(part, 0, grid), part.repeats, strict=True)
+        own for part in few for own in zip(_losses(part, 0, grid), part.repeats.tolist(), strict=True)
     ]
     if _work(looked_at, grid) * total > _MOST_WORK * sum(count for _, count in looked_at):
         return None

@@ -260,20 +260,16 @@ class Pushes(NamedTuple):
 
 def _composed(releases: list[tuple[Pushes, int]]) -> Callable[[float], float] | None:
     """The induction over hockey sticks of these releases, each made as often as is said."""
-    total = sum(count for _, count in releases)
-    reaches = [(moved.reach, count) for moved, count in releases]
-    reach = max(reach for reach, _ in reaches)
-    variance = max(
-        sum(count * moved.variance(backward) for moved, count in releases) for backward in (False, True)
-    )
+    counts, reaches = np.array([(count, moved.reach) for moved, count in releases]).T
+    total, reach = float(counts.sum()), float(reaches.max())
+    variances = [[moved.variance(backward) for moved, _ in releases] for backward in (False, True)]
+    variance = float((variances @ counts).max())
     if not 0 < variance < math.inf or not reach <= _LARGEST_LOSS:
         return None
-    sticks = sum(
-        8 * moved.theta.numel() * own for (moved, _), (own, _) in zip(releases, reaches, strict=True)
-    )
+    sticks = sum(8 * moved.theta.numel() * own for (moved, _), own in zip(releases, reaches, strict=True))
     grid = Grid.fitted(
         variance,
-        min(2 * reach, sum(count * own for own, count in reaches)),
+        min(2 * reach, float(counts @ reaches)),
         total,
         lambda step: total * step * step / 6,  # of losses that lie anywhere between two points
         fine=_FINE,
@@ -282,17 +278,14 @@ def _composed(releases: list[tuple[Pushes, int]]) -> Callable[[float], float] | 
     if grid.step * _LEAST_PER_DEVIATION > math.sqrt(variance / total):
         return None
 
-    def losses(moved: Pushes, own: float, backward: bool) -> list[Loss]:
-        half = math.ceil(own / grid.step) + 1
-        epsilons = torch.arange(-half, half + 1, dtype=torch.float64) * grid.step
-        curves = np.minimum.accumulate(moved.curves(epsilons, backward).numpy(), axis=1)
-        return [Loss.of_curve(curve, -half, grid.step) for curve in curves]
-
     def seen(backward: int) -> Releases:
-        return [
-            (losses(moved, reach, bool(backward)), count)
-            for (moved, count), (reach, _) in zip(releases, reaches, strict=True)
-        ]
+        found = []
+        for (moved, count), own in zip(releases, reaches, strict=True):
+            half = math.ceil(own / grid.step) + 1
+            epsilons = torch.arange(-half, half + 1, dtype=torch.float64) * grid.step
+            curves = np.minimum.accumulate(moved.curves(epsilons, bool(backward)).numpy(), axis=1)
+            found.append(([Loss.of_curve(curve, -half, grid.step) for curve in curves], count))
+        return found
 
     return in_both_directions(seen, grid)
 

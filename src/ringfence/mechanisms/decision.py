@@ -2,6 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from inspect import signature
 from typing import Any, ClassVar
 
@@ -148,9 +149,7 @@ class Decision(ABC):
         """
         values = self._checked(counts)
         draws = Draws.of(generator, "counts", values)
-        rows = values.reshape(-1, values.shape[-1])
-        blocks = rows.split(at_once(_DRAWN, each=rows.shape[1]))
-        return torch.cat([self._sample(draws, block) for block in blocks]).view(values.shape[:-1])
+        return _drawn(values, lambda rows: self._sample(draws, rows))
 
     def release(self, counts: Real, *, draws: CipherDraws | None = None) -> Tensor:
         """One outcome for each query to hand out, int64, drawn exactly.
@@ -167,10 +166,7 @@ class Decision(ABC):
         """
         values = self._checked(counts)
         bits = Noise().at("release") if draws is None else checks.instance("draws", draws, CipherDraws)
-        rows = values.cpu().reshape(-1, values.shape[-1])
-        blocks = rows.split(at_once(_DRAWN, each=rows.shape[1]))
-        drawn = torch.cat([self._release(bits, block) for block in blocks])
-        return drawn.view(values.shape[:-1]).to(values.device)
+        return _drawn(values.cpu(), lambda rows: self._release(bits, rows)).to(values.device)
 
     def state_dict(self) -> dict[str, Any]:
         """Plain data that says which law this is.
@@ -251,6 +247,12 @@ class Decision(ABC):
     @abstractmethod
     def _release(self, bits: CipherDraws, counts: Tensor) -> Tensor:
         """One outcome for each row of counts, exactly."""
+
+
+def _drawn(counts: Tensor, outcomes: Callable[[Tensor], Tensor]) -> Tensor:
+    """One outcome for each query, some rows of counts at a time."""
+    blocks = counts.reshape(-1, counts.shape[-1]).split(at_once(_DRAWN, each=counts.shape[-1]))
+    return torch.cat([outcomes(rows) for rows in blocks]).view(counts.shape[:-1])
 
 
 def _aligned(value: Tensor, *rows: Tensor) -> tuple[Tensor, ...]:

@@ -212,14 +212,9 @@ def _ratios(nodes: _Nodes, moves: Tensor) -> Iterator[tuple[int, int, Tensor]]:
     length = at_once(_NUMBERS, each=3 * rows * count * (moved + 1))
     for first in range(0, moves.shape[1], length):
         last = min(first + length, moves.shape[1])
-        sizes, places = _moved_variables(moves[:, first:last], moved)
-        yield first, last, _log_ratios(nodes, sizes, places).permute(2, 0, 1)
-
-
-def _moved_variables(moves: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """Distances and numbers of the moved variables, (rows, M, most) each; unused places hold moves of 0."""
-    places = moves.abs().topk(most, dim=2).indices
-    return moves.gather(2, places), places
+        some = moves[:, first:last]
+        places = some.abs().topk(moved, dim=2).indices  # unused ones hold moves of 0
+        yield first, last, _log_ratios(nodes, some.gather(2, places), places).permute(2, 0, 1)
 
 
 def _log_ratios(nodes: _Nodes, sizes: Tensor, places: Tensor) -> Tensor:
