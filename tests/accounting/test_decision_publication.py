@@ -279,10 +279,11 @@ def test_bad_input_is_named() -> None:
         publishable_decision_epsilon(law, many, neighbours="added", delta=1e-5, at_most=0)
     with pytest.raises(ValueError, match=r"law must have Gaussian noise .* got GumbelWinner"):
         publishable_decision_epsilon(rf.GumbelWinner(40.0), [[3, 1]] * 640, neighbours="added", delta=1e-5)
-    for sigma, delta in ((1e-200, 1e-5), (1e-60, 1e-5), (0.03, 1e-5), (0.1, 1e-300)):
+    for sigma, delta in ((1e-200, 1e-5), (1e-60, 1e-5), (0.0624, 1e-5), (0.1, 1e-300)):
         with pytest.raises(ValueError, match="law must have more noise"):
             Plan(rf.StochasticSign(sigma), 1, "added", delta)
-    assert Plan(rf.StochasticSign(0.032), 200, "added", 1e-5).alpha > 1
+    plan = Plan(rf.StochasticSign(0.0626), 10**6, "added", 1e-5)
+    assert plan.total(_scores_of(plan.law, [0.0, 5.0])) > 0  # was below 0 with less noise
 
 
 def test_what_gains_nothing_is_refused_by_public_numbers() -> None:

@@ -52,9 +52,7 @@ _NODES_PER_VOTER = 128  # of the tables of costs
 _MOST_NODES = 1 << 20
 _SUREST = 30.0  # outcomes with a larger score count as if they had this one
 _OVERFLOW = 700.0  # logarithms beyond are those of numbers that floats do not hold
-_LARGEST = (
-    0.5 * 32.0**2
-)  # zCDP of a query, which moves scores by 32: beyond, how a divergence curves is not known
+_LARGEST = 0.5 * 16.0**2  # zCDP of a query: where a voter moves scores by more, chords say too little
 _COMPUTED = 1e-9  # how far the logarithm of the sum may be off, with the voter and without
 _CERTAIN = 40.0  # threshold_sigma above the threshold, where there is an answer
 _STEEPEST = 1.59  # (alpha - 1) / threshold_sigma up to which a larger count is answered more often

@@ -22,7 +22,7 @@ so that eight products of the gradients with a vector serve all orders and all f
 shifts of about the size of s, from a table over theta. The sums are a few products with d x orders matrices.
 That is proved except where alpha s <= 1 / 10 (docs/guarantees.md).
 
-Neither bound is ever above what holds for every theta.
+Neither bound is ever above what holds for every theta, which is all that laws of whole numbers get.
 """
 
 import base64
