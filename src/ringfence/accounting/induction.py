@@ -507,7 +507,7 @@ def atoms_delta(parts: Sequence[Pairs], at_most: int | None = None) -> Callable[
     if grid.step > _LARGEST_LOSS and any(part.rho.shape[1] > 2 for part in parts):  # which have envelopes
         return None
     some = slice(None, None, 1 + len(repeats) // _LOOKED_AT)  # which say how long all would take
-    few = [Pairs(*(value[..., some] for value in part[:3])) for part in parts]
+    few = [Pairs(part.log_p[..., some], part.rho[..., some], part.repeats[some]) for part in parts]
     looked_at = [
         own for part in few for own in zip(_losses(part, 0, grid), part.repeats.tolist(), strict=True)
     ]

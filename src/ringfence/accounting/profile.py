@@ -140,8 +140,8 @@ def privacy_profile(
     # that all coordinates may move holds whatever else is known, and is close where most of them may
     if size.is_plain or ceilings(mechanism, theta, farthest)[0] <= _MOSTLY * zcdp:
         directions = [
-            LossSums.worst_of(*(mechanism.loss_moments(*pair) for pair in pairs), releases=steps)
-            for pairs in pushes(theta, farthest)
+            LossSums.worst_of(mechanism.loss_moments(*up), mechanism.loss_moments(*down), steps)
+            for up, down in pushes(theta, farthest)
         ]
         proofs["central limit"] = lambda epsilon: left_out + max(sums.delta(epsilon) for sums in directions)
     if size.norm is None and (composed := composed_delta(mechanism, theta, farthest, steps, size.at_most)):

@@ -1,7 +1,7 @@
 """The smallest number for which something holds, by bisection."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ Number = TypeVar("Number", float, Tensor)
 
 
 def smallest(
-    holds: Callable[[Number], bool | Tensor],
+    holds: Callable[[Number], Any],
     failing: Number,
     passing: Number,
     *,
@@ -33,10 +33,10 @@ def smallest(
     for _ in range(halvings):
         middle = (failing + passing) / 2
         found = holds(middle)
-        if isinstance(found, Tensor):
+        if isinstance(middle, float):
+            passing, failing = (middle, failing) if found else (passing, middle)
+            if passing - failing < relative * passing:
+                break
+        else:
             passing, failing = torch.where(found, middle, passing), torch.where(found, failing, middle)
-            continue
-        passing, failing = (middle, failing) if found else (passing, middle)
-        if passing - failing < relative * passing:
-            break
     return passing
