@@ -170,7 +170,9 @@ def test_a_voter_moves_scores_no_farther_than_it_is_charged(neighbours: Neighbou
 @pytest.mark.parametrize("alpha", [1.5, 8.0])
 def test_an_outcome_adds_no_more_than_its_table_says(alpha: float) -> None:
     own, spacing = 0.3, 0.3 / 32
-    likeliest, untouched, more = _tables((own, 0.1, own, 0.1), alpha, spacing)[0]
+    (likeliest, untouched, more), behind = _tables((own, 0.1, own, 0.1), alpha, spacing)
+    assert torch.equal(behind[1], untouched)
+    assert torch.equal(behind[2], more)
     others = untouched + more
     t = torch.linspace(0.0, 6.0, 997, dtype=torch.float64)
 
