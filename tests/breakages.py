@@ -476,8 +476,8 @@ a published sum that stops where winners are ties, though answers become likelie
 - farthest = max(farthest, math.ceil(rarest))
 + farthest += 0
 a published sum that stops where voters may still leave the leader
-- farthest = max(farthest, math.ceil(rarest))
-+ farthest += max(0, math.ceil(rarest))
+- farthest = int(places.max()) // steps[2] + 1
++ farthest = int(places.max()) // steps[0] + 1
 winners that cost more than floats hold
 - if not (self.alpha - 1) * self.alpha * query < _OVERFLOW:
 + if not self.alpha < math.inf:
