@@ -54,7 +54,7 @@ from ringfence.numerics.rounding import ROUNDING, UNDERFLOW, square_is_represent
 
 VARIANTS = ("remove_forward", "remove_backward", "add_forward", "add_backward")
 
-_BLOCK = {"cpu": 1 << 19}  # entries converted to float64 at a time: a few MB, which the cache nearly holds
+_BLOCK = {"cpu": 1 << 18}  # entries converted to float64 at a time: a few MB, which the cache nearly holds
 _BLOCK_ELSEWHERE = 1 << 24
 
 # polynomials above the information
