@@ -13,7 +13,8 @@ import torch
 import ringfence as rf
 from benchmarks.timing import peak_memory, ratio, seconds
 from ringfence.accounting.conversion import ex_post_epsilon
-from ringfence.accounting.examples import EvaluatedSums, ExampleAccountant
+from ringfence.accounting.examples import ExampleAccountant
+from tests.accounting.evaluation import EvaluatedSums
 
 LAWS = {
     "gaussian": rf.Gaussian(sigma=1.0),

@@ -1,15 +1,14 @@
 """What the law of noisy winners costs: every query, every candidate, every voter that may be replaced.
 
-    python -m benchmarks.winners [--queries 100000]
+    python -m benchmarks.winners
 
 Claims: a release takes less than 0.1 s, and its account, which is made when somebody asks for it, at most
 15 s of CPU time on one thread for 10,000 queries of 10 candidates, 5 s for 1 of 1,000 and 30 s for 1,000 of
 100, in less than 1 GiB. The votes of a million people on 100 questions are released in 2 s and 0.5 GiB.
 log P and log P/Q of 10 candidates at all 90 moves take at most 60 passes of ``torch.special.log_ndtr`` over
-as many numbers, and divergences of any number of queries are evaluated in flat memory.
+as many numbers.
 """
 
-import argparse
 import multiprocessing
 import time
 from collections.abc import Callable
@@ -19,7 +18,7 @@ import numpy as np
 import torch
 
 import ringfence as rf
-from benchmarks.timing import peak_memory, ratio, seconds
+from benchmarks.timing import peak_memory, ratio
 
 CPU = torch.device("cpu")
 CANDIDATES, FEW = 10, 500
@@ -86,9 +85,6 @@ def votes() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--queries", type=int, default=100_000)
-    queries = parser.parse_args().queries
     torch.set_num_threads(1)
     jobs = [(account, (*size, most)) for size, most in ACCOUNTS.items()]
     for work, arguments in [*jobs, (votes, ())]:  # each in a process of its own, whose peak is its own
@@ -98,20 +94,13 @@ def main() -> None:
         if process.exitcode:
             raise SystemExit(process.exitcode)
     generator = torch.Generator().manual_seed(0)
-    counts = torch.randint(0, 50, (queries, 1, CANDIDATES), generator=generator)
+    counts = torch.randint(0, 50, (FEW, 1, CANDIDATES), generator=generator)
     pairs = permutations(range(CANDIDATES), 2)
     moves = torch.tensor([[(k == up) - (k == down) for k in range(CANDIDATES)] for down, up in pairs])
     law = rf.NoisyWinner(sigma=8.0)
     numbers = torch.randn(CANDIDATES, FEW, len(moves), dtype=torch.float64)
-    times = ratio(
-        lambda: law.pair(counts[:FEW], moves), lambda: torch.special.log_ndtr(numbers), CPU, rounds=5
-    )
+    times = ratio(lambda: law.pair(counts, moves), lambda: torch.special.log_ndtr(numbers), CPU, rounds=5)
     print(f"{FEW} queries, {CANDIDATES} candidates, {len(moves)} moves: {times:.0f} passes of log_ndtr")
-    before = peak_memory(CPU)
-    took = seconds(lambda: law.renyi_divergence(counts, moves, 8.0), CPU)
-    result = 8 * queries * len(moves) / 2**20
-    print(f"{queries:,} queries: {took:.0f} s for every divergence of order 8")
-    print(f"{peak_memory(CPU) - before:.0f} MiB more than before, of which the result has {result:.0f}")
     if times > 60:
         raise SystemExit("more than 60 passes")
 

@@ -284,10 +284,10 @@ assumptions that a statement leaves out
 - if self.assumptions else ()
 + if False else ()
 
-@ src/ringfence/accounting/induction.py: accounting/induction accounting/decisions
-decisions charged in one direction only
-- max(first(epsilon), second(epsilon))
-+ first(epsilon)
+@ src/ringfence/accounting/induction.py: accounting/induction accounting/decisions accounting/profile
+composed losses charged in one direction only
+- max(forward(epsilon), backward(epsilon))
++ forward(epsilon)
 @ src/ringfence/accounting/induction.py: accounting/induction
 losses on a grid rounded down
 - np.concatenate((mass * (1 - share), mass * share))
@@ -423,9 +423,6 @@ one direction only in the central limit
 hockey sticks of one sign only
 - for curve in curves]
 + for curve in curves[:1]]
-hockey sticks composed in one direction only
-- max(direction(epsilon) for direction in directions)
-+ directions[0](epsilon)
 
 @ src/ringfence/accounting/publication.py: accounting/publication
 a published table counts its first cells
@@ -449,8 +446,8 @@ a published number beyond the end of its grid
 
 @ src/ringfence/accounting/decision_publication.py: accounting/decision_publication
 the neighbour's end of a published pair left out
-- own * (voters + 1)
-+ own * voters
+- step * (k + 1)
++ step * k
 a published sum of decisions that voters change by more than its noise is made for
 - best = max(best, bound *
 + best = max(best, 0 * bound *
@@ -467,24 +464,23 @@ the chance of an answer is that of the votes and not of the neighbour
 - ends = (top + 1 - law.threshold)
 + ends = (top - law.threshold)
 voters who leave the leader lower the largest count by more than they are
-- top + voters - 2 * left
-+ top + voters - 9 * left
+- self.leading[:, 0] + voters - 2 * left
++ self.leading[:, 0] + voters - 9 * left
 a leader is taken for the same in votes that have another one
 - & (lead >= 2 * left + others + 2)
 + & (lead >= 0)
 voters move the second no farther than the others
-- closer[0] = places[1] - left * own - others * own_behind
+- closer[0] = self.places[1] - left * s1 - others * s3
 + closer[0] = closer[0]
 a published sum that stops where winners are ties, though answers become likelier still
-- farthest = max(int(places.max()) // own_behind + 1, math.ceil(rarest))
+- farthest = max(farthest, math.ceil(rarest))
 + farthest += 0
 a published sum that stops where voters may still leave the leader
-- farthest = max(int(places.max()) // own_behind + 1, math.ceil(rarest))
-+ farthest += max(0, math.ceil(rarest))
-winners that cost more than floats hold are charged less
-- if (alpha - 1) * one > _OVERFLOW:
-+ one = min(one, _OVERFLOW / (alpha - 1))
-+ if False:
+- farthest = int(places.max()) // steps[2] + 1
++ farthest = int(places.max()) // steps[0] + 1
+winners that cost more than floats hold
+- if not (self.alpha - 1) * self.alpha * query < _OVERFLOW:
++ if not self.alpha < math.inf:
 the question for an answer not charged in a published number
 - whole = min(plan.question + plan.most
 + whole = min(plan.most

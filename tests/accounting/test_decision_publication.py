@@ -13,6 +13,7 @@ from ringfence.accounting.conversion import best_zcdp_order, epsilon_from_rdp, e
 from ringfence.accounting.decision_publication import (
     _SHIFTS,
     Costs,
+    Plan,
     _cell,
     _chance_of_answer,
     _costs,
@@ -43,7 +44,7 @@ def votes_of(law: DecisionLaw, generator: torch.Generator, queries: int = 3) -> 
 
 
 def costs_of(law: DecisionLaw, votes: object, neighbours: Neighbours, order: float) -> Costs:
-    return _costs(law, *_scores_of(law, votes), neighbours, order)  # type: ignore[arg-type]
+    return _costs(law, _scores_of(law, votes), neighbours, order)  # type: ignore[arg-type]
 
 
 def published_sum(law: DecisionLaw, votes: object, neighbours: Neighbours, moved: int = 10**6) -> float:
@@ -62,11 +63,13 @@ def moved_by_one(
     return votes + moves[torch.arange(len(votes)), chosen]
 
 
-@pytest.mark.parametrize("law", [*WINNERS, rf.ConfidentWinner(6.0, 120.0, 12.0)], ids=repr)
-def test_no_voter_changes_a_sum_of_winners_by_more_than_beta(law: rf.NoisyWinner) -> None:
+@pytest.mark.parametrize(
+    ("law", "every"), [(WINNERS[0], 97), (WINNERS[1], 197), (rf.ConfidentWinner(6.0, 120.0, 12.0), 397)]
+)
+def test_no_voter_changes_a_sum_of_winners_by_more_than_beta(law: rf.NoisyWinner, every: int) -> None:
     counts = float64(COUNTS)
     here = published_sum(law, counts, "replaced")
-    for pattern in itertools.islice(itertools.product(*moves_of(counts, "replaced")), 0, None, 97):
+    for pattern in itertools.islice(itertools.product(*moves_of(counts, "replaced")), 0, None, every):
         there = published_sum(law, counts + torch.stack(pattern), "replaced")
         assert abs(math.log(there / here)) <= BETA * (1 + 1e-9)
 
@@ -84,7 +87,7 @@ def test_no_voter_changes_a_sum_of_yes_and_no_by_more_than_beta() -> None:
 @pytest.mark.parametrize("law", [*WINNERS, SIGN], ids=repr)
 @pytest.mark.parametrize("neighbours", ["replaced", "added"])
 def test_costs_bound_all_votes_that_differ_in_few_voters(law: DecisionLaw, neighbours: Neighbours) -> None:
-    """200 votes up to four voters away for each law, by brute force, in both directions."""
+    """100 votes up to four voters away for each law, by brute force, in both directions."""
     generator = torch.Generator().manual_seed(0)
     tightest = math.inf
     for order in (2.0, 12.0):
@@ -94,7 +97,7 @@ def test_costs_bound_all_votes_that_differ_in_few_voters(law: DecisionLaw, neigh
             costs = costs_of(law, votes, neighbours, order)
             for voters in range(5):
                 most = float(costs.at(voters) @ costs.repeats.double()) + 3 * question
-                for _ in range(4):
+                for _ in range(2):
                     exact = float(decision_rdp(law, there, neighbours=neighbours, orders=[order]).worst)
                     assert exact <= most
                     if voters == 0:
@@ -132,12 +135,6 @@ def test_no_bound_grows_with_more_voters_than_a_sum_looks_at(threshold: float) -
     assert float(costs.at(costs.voters)) == float(costs.at(costs.voters + 9999))
 
 
-def test_costs_that_floats_do_not_hold_are_those_of_any_votes() -> None:
-    law, order = rf.NoisyWinner(0.1), 100.0
-    exact = float(decision_rdp(law, [[5, 5]], neighbours="replaced", orders=[order]).worst)
-    assert 100 < exact <= float(costs_of(law, [[5, 5]], "replaced", order).at(0))
-
-
 def test_only_so_many_queries_count_as_a_person_takes_part_in() -> None:
     for law in (SIGN, WINNERS[0]):
         votes = float64([15.0, -3.0, 40.0]) if law is SIGN else float64(COUNTS)
@@ -173,7 +170,9 @@ def test_a_voter_moves_scores_no_farther_than_it_is_charged(neighbours: Neighbou
 @pytest.mark.parametrize("alpha", [1.5, 8.0])
 def test_an_outcome_adds_no_more_than_its_table_says(alpha: float) -> None:
     own, spacing = 0.3, 0.3 / 32
-    likeliest, untouched, more = _tables((own, 0.1, own, 0.1), alpha, spacing)[0]
+    (likeliest, untouched, more), behind = _tables((own, 0.1, own, 0.1), alpha, spacing)
+    assert torch.equal(behind[1], untouched)
+    assert torch.equal(behind[2], more)
     others = untouched + more
     t = torch.linspace(0.0, 6.0, 997, dtype=torch.float64)
 
@@ -220,7 +219,6 @@ def test_a_sign_costs_what_its_table_says() -> None:
     assert bool((exact <= below).all())
     beyond = exact.flip(0).cummax(0).values.flip(0)  # it does not fall from t = 0 on
     assert float((below / beyond)[finer < 5].max()) < 1.03
-    assert [bool(_sign_table(move, 1.5, 1.0).isinf().any()) for move in (8.0, 32.1)] == [False, True]
 
 
 @pytest.mark.parametrize("alpha", [1.5, 6.0])
@@ -283,8 +281,11 @@ def test_bad_input_is_named() -> None:
         publishable_decision_epsilon(law, many, neighbours="added", delta=1e-5, at_most=0)
     with pytest.raises(ValueError, match=r"law must have Gaussian noise .* got GumbelWinner"):
         publishable_decision_epsilon(rf.GumbelWinner(40.0), [[3, 1]] * 640, neighbours="added", delta=1e-5)
-    with pytest.raises(ValueError, match="law must have more noise"):
-        publishable_decision_epsilon(rf.StochasticSign(1e-60), many, neighbours="added", delta=1e-5)
+    for sigma, delta in ((1e-200, 1e-5), (1e-60, 1e-5), (0.0624, 1e-5), (0.1, 1e-300)):
+        with pytest.raises(ValueError, match="law must have more noise"):
+            Plan(rf.StochasticSign(sigma), 1, "added", delta)
+    plan = Plan(rf.StochasticSign(0.0626), 10**6, "added", 1e-5)
+    assert plan.total(_scores_of(plan.law, [0.0, 5.0])) > 0  # was below 0 with less noise
 
 
 def test_what_gains_nothing_is_refused_by_public_numbers() -> None:
@@ -300,8 +301,9 @@ def test_what_gains_nothing_is_refused_by_public_numbers() -> None:
     assert pate.guarantee(1e-5).epsilon == before
 
 
-@pytest.mark.parametrize("law", [rf.StochasticSign(20.0), rf.ConfidentWinner(20.0, 12.0, 90.0)], ids=repr)
-@pytest.mark.parametrize("at_most", [None, 70])
+@pytest.mark.parametrize(
+    ("law", "at_most"), [(rf.StochasticSign(20.0), None), (rf.ConfidentWinner(20.0, 12.0, 90.0), 70)]
+)
 def test_what_is_public_decides_on_the_defaults(
     law: DecisionLaw, at_most: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

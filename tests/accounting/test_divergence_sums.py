@@ -241,13 +241,6 @@ def test_theta_is_split_by_parameters_and_sensitivity() -> None:
     assert split_by_setting(rf.Gaussian(sigma), theta, size, most=3) is None
 
 
-def test_single_numbers_take_theta_as_it_is() -> None:
-    theta = draw(5)
-    [(setting, values)] = split_by_setting(rf.Gaussian(torch.ones(1)), theta, float64([[0.1]]), most=1)
-    assert values is theta
-    assert setting == Setting.of(rf.Gaussian(1.0), 0.1)
-
-
 @pytest.mark.parametrize("sigma", [1.0, 4.0])
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 @pytest.mark.parametrize("other", [0.0, math.inf])

@@ -13,7 +13,6 @@ from ringfence.accounting.conversion import DEFAULT_ORDERS, epsilon_from_rdp, ex
 from ringfence.accounting.equivalent_information import equivalent_information, half_octave_information
 from ringfence.accounting.examples import (
     VARIANTS,
-    EvaluatedSums,
     ExampleAccountant,
     ExampleSums,
     PolynomialSums,
@@ -27,6 +26,7 @@ from ringfence.accounting.guarantee import EpsilonKind
 from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 from tests.accounting.drawing import draw
+from tests.accounting.evaluation import EvaluatedSums
 from tests.tensors import float64
 
 ORDERS = [1.1, 2.0, 5.0, 32.0, 256.0, 2048.0]
@@ -58,7 +58,10 @@ def both(law: rf.Mechanism, theta: Tensor, gradients: Tensor, orders: object = O
 
 
 KINDS: tuple[EpsilonKind, ...] = ("ex_post", "per_instance")
-every_law = pytest.mark.parametrize("law", LAWS.values(), ids=LAWS.keys())
+# one of each kind of sums
+every_kind = pytest.mark.parametrize(
+    "law", [LAWS[name] for name in ("gaussian", "truncated", "sign")], ids=repr
+)
 # centred, wide, narrow, off-centre with another sigma, one-sided
 TRUNCATED = [
     (1.0, (-2.0, 2.0)),
@@ -203,9 +206,9 @@ def test_tabulated_laws_are_never_below(law: rf.Mechanism, scale: float, above: 
 def test_every_shift_of_a_half_octave_is_charged_enough(law: rf.Mechanism) -> None:
     orders, sigma = float64([1.2, 2.0, 7.0, 90.0, 2048.0]), float(law.sigma)
     generator = torch.Generator().manual_seed(3)
-    theta = sigma * float64([0.01, 1.77, -1.5, 3.4, -3.4, 7.9])
+    theta = sigma * float64([0.01, 1.77, -1.5, 7.9])
     release = TabulatedSums(law, theta, orders, informations(orders))
-    for number in (-28, -18, -7, 2):
+    for number in (-28, -7, 2):
         own = release._charges(number).T.unsqueeze(0)
         up_to = release._charges(number, and_below=True).T.unsqueeze(0)
         fractions = torch.cat((torch.rand(7, generator=generator), torch.tensor([1.0, 1e-3]))).double()
@@ -313,7 +316,7 @@ def test_steps_add_up_and_the_mechanism_may_change() -> None:
     torch.testing.assert_close(account._zcdps, first._zcdps + 4 * second._zcdps, rtol=1e-14, atol=0)
 
 
-@every_law
+@every_kind
 def test_chunks_and_dtypes_do_not_matter(law: rf.Mechanism) -> None:
     theta, gradients = draws(7, 6, 1e-2)
     gradients[2] *= 100  # examples of very different size
@@ -346,7 +349,7 @@ def test_an_example_that_never_contributed_costs_nothing(law: rf.Mechanism) -> N
     assert account.epsilons(1e-5).tolist()[1] > math.log(len(ORDERS) / 1e-5) / 2047
 
 
-@pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)
+@every_kind
 def test_nobodys_own_epsilon_is_above_what_is_promised_to_everybody(law: rf.Mechanism) -> None:
     """Rényi sums convert to 1.09 where the Gaussian's epsilon is 1; both are proved, the smaller counts."""
     sigma = float(law.sigma)
@@ -398,6 +401,8 @@ def test_other_bad_arguments_are_refused_by_name() -> None:
         account.epsilons(1e-5, kind="rdp")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="count must be at least 1, got 0"):
         account.step(torch.zeros(3), torch.ones(2, 3), count=0)
+    with pytest.raises(TypeError, match=r"gradients must be a tensor or an iterable of tensors, got 7"):
+        account.step(torch.zeros(3), 7)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"gradients must be float32 or float64, got torch\.float16"):
         account.step(torch.zeros(3), torch.ones(2, 3, dtype=torch.float16))
     with pytest.raises(ValueError, match=r"theta has shape \[3\], but with the parameters \[2, 3\]"):

@@ -11,11 +11,11 @@ from experiments.grid_accounts import GridTable, block_sums
 from ringfence.accounting import fisher
 from ringfence.accounting.conversion import gaussian_delta
 from ringfence.accounting.divergence_sums import Setting
-from ringfence.accounting.examples import EvaluatedSums
 from ringfence.accounting.poisson_mixture import PoissonMixture
 from ringfence.accounting.subsampling import SampledDivergence, checked_integer_orders
 from ringfence.numerics import singular_values
 from ringfence.numerics.singular_values import Gram
+from tests.accounting.evaluation import EvaluatedSums
 from tests.accounting.matrices import ones
 from tests.tensors import float64
 

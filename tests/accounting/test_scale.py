@@ -11,9 +11,9 @@ import torch
 
 import ringfence as rf
 from experiments.grid_accounts import GridAccountant, GridTable
-from ringfence.accounting.examples import EvaluatedSums
 from ringfence.accounting.subsampling import SampledDivergence, checked_integer_orders, subsampled_rdp
 from tests.accounting.drawing import draw
+from tests.accounting.evaluation import EvaluatedSums
 from tests.mechanisms.cases import CASES, Case
 from tests.tensors import float64, seeded_releases
 

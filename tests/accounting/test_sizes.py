@@ -20,6 +20,7 @@ from tests.mutants.mutations import SIZES
 from tests.tensors import float64
 
 ORDERS = float64([1.5, 8.0, 256.0])
+SIGN = rf.StochasticSign(0.5)
 LAW = rf.RectifiedGaussian(0.5, 1.0)
 
 
@@ -51,7 +52,7 @@ def by_norms() -> Tensor:
     return account.worst
 
 
-def single_examples(law: rf.Mechanism = LAW) -> Tensor:
+def single_examples(law: rf.Mechanism = SIGN) -> Tensor:
     account = rf.ExampleAccountant(law, ORDERS)
     for seed in (0, 1):
         account.step(draw(4), 0.1 * draw(5, 4, seed=seed))
@@ -60,10 +61,6 @@ def single_examples(law: rf.Mechanism = LAW) -> Tensor:
 
 def examples_of_a_family() -> Tensor:
     return single_examples(rf.TruncatedGaussian(0.5, 1.0))
-
-
-def examples_evaluated() -> Tensor:
-    return examples.EvaluatedSums(LAW, draw(4), ORDERS).charge(0.1 * draw(5, 4, seed=1))[0]
 
 
 def norms() -> Tensor:
@@ -85,7 +82,6 @@ CASES: list[tuple[ModuleType, str, Callable[[], Tensor]]] = [
     (grid_accounts, "_READ_TOGETHER", paged),
     (grid_accounts, "_KEPT", paged),
     (divergence_sums, "_KEPT", by_settings),
-    (examples, "_EXACT_BLOCK", examples_evaluated),
     (examples, "_BLOCK", single_examples),
     (examples, "_BLOCK", examples_of_a_family),
     (examples, "_BLOCK_ELSEWHERE", single_examples),
@@ -117,7 +113,7 @@ def test_the_same_however_much_is_held(
 
 # tried where it is used, or in the tests of the file
 OTHERS = (
-    *("decisions._NUMBERS", "decision._HELD", "ballots._KEPT"),
+    *("decisions._NUMBERS", "ballots._KEPT"),
     *("clipped_sums._CHUNK_ENTRIES", "clipped_sums._FORMED_ENTRIES", "outer_sum_cpu._SHORT"),
     *("linear._CHUNK_ENTRIES", "linear._FEW", "linear_information._CPU_ENTRIES, _GPU_ENTRIES"),
 )

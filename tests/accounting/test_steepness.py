@@ -45,7 +45,7 @@ def steepest(name: str, bound: float, move: float, alpha: float) -> float:
     reach = 40 * unit + 3 * alpha * move
     if max(places) < reach:  # one search for all of them: nodes that lie too close give noise
         places, reach = [0.0], reach + max(places)
-    sizes = torch.logspace(-2, 0, 1500, dtype=torch.float64)
+    sizes = torch.logspace(-2, 0, 500, dtype=torch.float64)
     around = reach * torch.cat((-sizes.flip(0), torch.linspace(-0.01, 0.01, 301).double()[1:-1], sizes))
     theta = torch.cat([place + around for place in places])
     found = 0.0

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 import ringfence as rf
-from ringfence.mechanisms import decision
 from ringfence.mechanisms.decision import Decision
 from ringfence.noise import Noise
 
@@ -75,29 +74,6 @@ def test_queries_and_moves_broadcast(law: Decision) -> None:
 
 
 @pytest.mark.parametrize("law", LAWS)
-def test_blocks_of_queries_change_nothing(law: Decision, monkeypatch: pytest.MonkeyPatch) -> None:
-    generator = torch.Generator().manual_seed(1)
-    counts = torch.randint(0, 30, (5, 1, 4), generator=generator)
-    moves = torch.tensor([[1, 0, 0, -1], [0, -1, 0, 0], [0, 0, 1, 0]])
-    orders = torch.tensor([2.0, 8.0], dtype=torch.float64).view(2, 1, 1)
-    whole, seen = law.renyi_divergence(counts, moves, orders), []
-    each = law._divergence
-
-    def divergence(*parts: Tensor) -> Tensor:
-        seen.append(tuple(len(part) for part in parts))
-        return each(*parts)
-
-    monkeypatch.setattr(law, "_divergence", divergence)
-    for held, lengths in ((1, [1] * 5), (48, [2, 2, 1]), (119, [4, 1]), (120, [5])):
-        monkeypatch.setattr(decision, "_HELD", held)
-        seen.clear()
-        for turned in (orders, orders.expand(2, 5, 1)):
-            found = law.renyi_divergence(counts, moves, turned)
-            assert torch.allclose(found, whole, rtol=1e-12, atol=1e-15)
-        assert seen == 2 * [(length, 3, 2) for length in lengths]
-
-
-@pytest.mark.parametrize("law", LAWS)
 def test_so_many_noisy_values_are_drawn_at_once(law: Decision, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also by a seed: another number would change what it repeats."""
     drawn = []
@@ -122,7 +98,6 @@ def test_what_cannot_be_represented_is_refused_by_name(
     lost = torch.full((4,), torch.nan, dtype=torch.float64)
     monkeypatch.setattr(type(law), "_pair", lambda *_: (lost, lost))
     monkeypatch.setattr(type(law), "_log_masses", lambda *_: lost)
-    monkeypatch.setattr(type(law), "_divergence", lambda *_: lost)
     arguments = {
         "pair": (COUNTS, MOVE),
         "log_prob": (0, COUNTS),

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringfence.mechanisms.base import LossMoments
+from ringfence.numerics.bisection import smallest
 
 _PIECES = 32
 _NODES_PER_C0 = 24  # trapezoid nodes per c0: the error falls like exp(-2 pi * nodes / 2)
@@ -181,12 +182,9 @@ def _exponential(x: float) -> float:
 
 
 def _saddle(variance: float, epsilon: float) -> float:
-    """Where the integrand of the normal law is smallest on the real line: the best c0, by bisection."""
-    low, high = 1e-3, 1.0 + 2 * epsilon / variance + 4 / math.sqrt(variance)
-    for _ in range(60):
-        c0 = (low + high) / 2
-        if variance * (c0 + 0.5) - epsilon - 1 / c0 - 1 / (c0 + 1) > 0:
-            high = c0
-        else:
-            low = c0
-    return high
+    """Where the integrand of the normal law is smallest on the real line: the best c0."""
+
+    def grows(c0: float) -> bool:
+        return variance * (c0 + 0.5) - epsilon - 1 / c0 - 1 / (c0 + 1) > 0
+
+    return smallest(grows, 1e-3, 1.0 + 2 * epsilon / variance + 4 / math.sqrt(variance))

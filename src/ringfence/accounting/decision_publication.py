@@ -35,6 +35,7 @@ from ringfence.accounting.decisions import (
     number_of_queries,
     zcdp,
 )
+from ringfence.accounting.divergence_sums import above_chord
 from ringfence.accounting.publication import PublishableEpsilon, noise_for, published, upper_bound
 from ringfence.accounting.sensitivity import filled
 from ringfence.checks import Real
@@ -51,13 +52,13 @@ _NODES_PER_VOTER = 128  # of the tables of costs
 _MOST_NODES = 1 << 20
 _SUREST = 30.0  # outcomes with a larger score count as if they had this one
 _OVERFLOW = 700.0  # logarithms beyond are those of numbers that floats do not hold
-_LARGEST = 1e100  # zCDP: products of larger ones overflow
-_FARTHEST = 32.0  # sigma: beyond, how a divergence curves is not known
+_LARGEST = 0.5 * 16.0**2  # zCDP of a query: where a voter moves scores by more, chords say too little
 _COMPUTED = 1e-9  # how far the logarithm of the sum may be off, with the voter and without
 _CERTAIN = 40.0  # threshold_sigma above the threshold, where there is an answer
 _STEEPEST = 1.59  # (alpha - 1) / threshold_sigma up to which a larger count is answered more often
-# How far one voter moves the score of any outcome, and that of one whose own count does not move; then both
-# for outcomes but the leader's, where the leader's count does not move: in units of |move| / sigma.
+# s1 to s4 of docs/guarantees.md, in units of |move| / sigma: how far one voter moves the score of any
+# outcome, and that of one whose own count does not move; then both for outcomes but the leader's, where the
+# leader's count does not move.
 _SHIFTS = {
     "replaced": (1.0, 1 / 2, math.sqrt(3) / 2, math.sqrt(1 / 12)),
     "added": (1.0, math.sqrt(1 / 2), 1.0, math.sqrt(1 / 6)),
@@ -104,7 +105,7 @@ def publishable_decision_epsilon(
             f"at_most must be left out where a replaced voter's epsilon is published, got {at_most}"
         )
     plan = check_gain(law, moved, neighbours, delta, failure_probability)
-    total = plan.smooth(plan.costs(*_scores_of(plan.law, votes)))
+    total = plan.total(_scores_of(plan.law, votes))
     noise, share = noise_for(plan.beta + _COMPUTED, plan.cost), min(1.0, total / plan.most)
     bound = upper_bound(noise, math.log(share), failure_probability)
     whole = min(plan.question + plan.most * math.exp(min(0.0, bound)), plan.alpha * plan.every)
@@ -121,6 +122,14 @@ def publishing_cost(every: float, *, binary: bool) -> float:
     (0.02, 0.03)
     """
     return float((0.02 if binary else 0.03) * every**0.75)
+
+
+class Scores(NamedTuple):
+    """The scores of different queries: of all but the likeliest outcome together, then of each of them."""
+
+    t: Tensor  # (scores, queries)
+    repeats: Tensor  # how many queries there are of each
+    leading: Tensor  # their two largest counts, (queries, 2)
 
 
 class Costs(NamedTuple):
@@ -145,21 +154,19 @@ class Plan:
                 "publish claim.epsilon, which holds for every dataset"
             )
         self.law, self.moved, self.neighbours = law, moved, neighbours
-        self.every, binary = moved * zcdp(law, neighbours), isinstance(law, StochasticSign)
-        if not self.every < _LARGEST:
-            raise ValueError(f"law must have more noise where an epsilon is published, got {law!r}")
+        query, binary = zcdp(law, neighbours), isinstance(law, StochasticSign)
+        self.every = moved * query
         self.cost = publishing_cost(self.every, binary=binary)
         self.beta = _DEVIATION[binary] * math.sqrt(2 * self.cost)
-        self.alpha = best_zcdp_order(0.2 * self.every**0.7, delta)
+        self.alpha = best_zcdp_order(0.2 * self.every**0.7, delta) if query <= _LARGEST else math.inf
+        if not (self.alpha - 1) * self.alpha * query < _OVERFLOW:
+            raise ValueError(f"law must have more noise where an epsilon is published, got {law!r}")
         self.question = moved * _question_cost(law, self.alpha)
         self.most = self.alpha * moved * zcdp(_winner(law), neighbours)
 
-    def costs(self, t: Tensor, repeats: Tensor, leading: Tensor) -> Costs:
-        """The costs of decisions with these scores; of a confident winner, without the question."""
-        return _costs(self.law, t, repeats, leading, self.neighbours, self.alpha)
-
-    def smooth(self, costs: Costs) -> float:
-        """The sum that is published, by ``smooth_cost``."""
+    def total(self, scores: Scores) -> float:
+        """The sum that is published; of a confident winner, without the question."""
+        costs = _costs(self.law, scores, self.neighbours, self.alpha)
         return smooth_cost(costs, self.moved, self.beta, self.most)
 
 
@@ -179,10 +186,10 @@ def check_gain(
     t = (torch.arange(_REFERENCE, dtype=torch.float64) + 0.5) * (_SPREAD / _REFERENCE)
     top = law.threshold if isinstance(law, ConfidentWinner) else 0.0
     leading = torch.tensor([[top, -math.inf]], dtype=torch.float64)
-    costs = plan.costs(t.expand(2, -1), torch.full_like(t, moved / _REFERENCE), leading)
+    total = plan.total(Scores(t.expand(2, -1), torch.full_like(t, moved / _REFERENCE), leading))
     margin = -float(torch.special.ndtri(torch.tensor(failure_probability, dtype=torch.float64)))
-    total = plan.smooth(costs) * math.exp(min(_OVERFLOW, margin * plan.beta / math.sqrt(2 * plan.cost)))
-    whole = plan.question + min(plan.most, total) + plan.alpha * plan.cost
+    raised = total * math.exp(min(_OVERFLOW, margin * plan.beta / math.sqrt(2 * plan.cost)))
+    whole = plan.question + min(plan.most, raised) + plan.alpha * plan.cost
     orders, sums = torch.tensor([[plan.alpha], [whole]], dtype=torch.float64)
     found = float(epsilon_from_rdp(orders, sums, delta))
     promise = loss_of_any(law, moved, neighbours).epsilon(delta)
@@ -221,76 +228,93 @@ def smooth_cost(costs: Costs, moved: int, beta: float, most: float) -> float:
     return best
 
 
-def _scores_of(law: GaussianLaw, votes: Real) -> tuple[Tensor, Tensor, Tensor]:
-    """The scores of different queries: of all but the likeliest outcome together, then of each of them.
-
-    (scores, queries), how many queries there are of each, and their two largest counts, (queries, 2).
-    """
+def _scores_of(law: GaussianLaw, votes: Real) -> Scores:
     rows, repeats = distinct_votes(law, votes)
     if isinstance(law, StochasticSign):
         t = rows.abs().unsqueeze(0) / float(law.sigma) * (1 - ROUNDING)
-        return t.clamp(max=_SUREST), repeats, rows.unsqueeze(1)
+        return Scores(t.clamp(max=_SUREST), repeats, rows.unsqueeze(1))
     chances = NoisyWinner(law.sigma)._log_masses(rows).exp().sort(dim=0, descending=True).values[1:]
-    return scores(torch.cat((chances.sum(dim=0, keepdim=True), chances))), repeats, rows[:, :2]
+    return Scores(scores(torch.cat((chances.sum(dim=0, keepdim=True), chances))), repeats, rows[:, :2])
 
 
-def _costs(
-    law: GaussianLaw, t: Tensor, repeats: Tensor, leading: Tensor, neighbours: Neighbours, alpha: float
-) -> Costs:
-    """Costs of decisions with these scores, and two largest counts, as ``_scores_of`` has them.
+def _costs(law: GaussianLaw, scores: Scores, neighbours: Neighbours, alpha: float) -> Costs:
+    """Costs of decisions with these scores.
 
     Each score is moved down to a node of a table, and a voter counts as one node more than a shift, so that
     two scores that are a shift apart are no farther apart than one voter.
     """
     every = zcdp(_winner(law), neighbours)
-    one, mu = alpha * every, math.sqrt(2 * every)
-    shifts = tuple(mu * share for share in _SHIFTS[neighbours])
+    shifts = tuple(math.sqrt(2 * every) * share for share in _SHIFTS[neighbours])
     spacing = _spacing(shifts[0])
-    own, other, own_behind, other_behind = (
-        math.ceil(shift / spacing * (1 - ROUNDING)) + 1 for shift in shifts
-    )
-    places = (t / spacing).long()
-    farthest = int(places.max()) // own + 1
+    places = (scores.t / spacing).long()
+    steps = [math.ceil(shift / spacing * (1 - ROUNDING)) + 1 for shift in shifts]
     if isinstance(law, StochasticSign):
-        table = _sign_table(shifts[0], alpha, spacing).clamp(max=one)
+        table, step = _sign_table(shifts[0], alpha, spacing).clamp(max=alpha * every), steps[0]
+        farthest = int(places.max()) // step + 1
         # a pair of neighbours is seen from both ends, one of which is a voter closer
-        return Costs(lambda voters: table[(places[0] - own * (voters + 1)).clamp(min=0)], repeats, farthest)
-    if isinstance(law, ConfidentWinner):  # until nobody need leave the leader and an answer is certain
-        rarest = law.threshold - float(leading[:, 0].min()) + _CERTAIN * law.threshold_sigma
-        farthest = max(int(places.max()) // own_behind + 1, math.ceil(rarest))
-    if (alpha - 1) * one > _OVERFLOW:
-        return Costs(lambda voters: torch.full_like(t[0], one), repeats, 0)
-    tables = _tables(shifts, alpha, spacing)
+        return Costs(lambda k: table[(places[0] - step * (k + 1)).clamp(min=0)], scores.repeats, farthest)
+    farthest = int(places.max()) // steps[2] + 1  # until nobody need leave the leader
+    if isinstance(law, ConfidentWinner):  # and an answer is certain
+        rarest = law.threshold - float(scores.leading[:, 0].min()) + _CERTAIN * law.threshold_sigma
+        farthest = max(farthest, math.ceil(rarest))
     beside = {"replaced": 1, "added": 0}[neighbours]  # candidates whose counts move with the leader's
-    largest = math.expm1((alpha - 1) * one)
-    top, lead = leading[:, 0], leading[:, 0] - leading[:, 1]
-
-    def excess(left: int, others: int) -> Tensor:
-        """Bounds of e^((alpha - 1) D) - 1, where ``left`` voters left the leader and ``others`` moved too."""
-        leader = (places[0] - left * own - others * other).clamp(min=0)
-        closer = places[1:] - left * other - others * other_behind
-        closer[0] = places[1] - left * own - others * own_behind
-        known = (closer[0] >= 0) & (lead >= 2 * left + others + 2)  # the leader is the same in all such votes
-        closer.clamp_(min=0)
-        found = [
-            likeliest[leader] + untouched[closer].sum(dim=0) + more[closer[:moving]].sum(dim=0)
-            for (likeliest, untouched, more), moving in zip(tables, (beside, beside + 1), strict=True)
-        ]
-        return torch.maximum(*found).where(known, largest).clamp(max=largest)
+    largest = math.expm1((alpha - 1) * alpha * every)
+    winners = _Winners(places, scores.leading, steps, _tables(shifts, alpha, spacing), beside, largest)
 
     def at(voters: int) -> Tensor:
         if isinstance(law, ConfidentWinner):
-            each = [excess(0, voters)]
-            while len(each) <= voters and bool((each[-1] < largest).any()):
-                each.append(excess(len(each), voters - len(each)))
-            left = torch.arange(len(each), dtype=torch.float64).unsqueeze(1)
-            answers = _chance_of_answer(law, top + voters - 2 * left, alpha)
-            worst = (torch.stack(each) * answers).amax(dim=0)
+            worst = winners.where_asked(voters, law, alpha)
         else:
-            worst = excess(voters, 0)
+            worst = winners.excess(voters, 0)  # that all leave the leader costs most
         return torch.log1p(worst) / (alpha - 1) * (1 + ROUNDING) + UNDERFLOW
 
-    return Costs(at, repeats, farthest)
+    return Costs(at, scores.repeats, farthest)
+
+
+class _Winners(NamedTuple):
+    """Winners and what they cost by items 3, 4 and 6 of "Publishing what decisions cost", docs/guarantees.md.
+
+    ``places`` are scores and ``steps`` are s1 to s4, both in nodes of the tables. ``largest`` is
+    e^((alpha - 1) D) - 1 of any votes.
+    """
+
+    places: Tensor
+    leading: Tensor
+    steps: list[int]
+    tables: list[tuple[Tensor, Tensor, Tensor]]
+    beside: int
+    largest: float
+
+    def excess(self, left: int, others: int) -> Tensor:
+        """Bounds of e^((alpha - 1) D) - 1, where ``left`` voters left the leader and ``others`` moved too.
+
+        By item 4, with a = ``left`` and k - a = ``others``, the scores of the leader and of the others fall,
+        and the second is charged for all that the others share. Item 3 adds up what the outcomes add.
+        """
+        s1, s2, s3, s4 = self.steps
+        leader = self.places[0] - left * s1 - others * s2
+        closer = self.places[1:] - left * s2 - others * s4
+        closer[0] = self.places[1] - left * s1 - others * s3
+        lead = self.leading[:, 0] - self.leading[:, 1]
+        same_leader = (closer[0] >= 0) & (lead >= 2 * left + others + 2)  # in all such votes
+        leader, closer = leader.clamp(min=0), closer.clamp(min=0)
+        found = [
+            likeliest[leader] + untouched[closer].sum(dim=0) + more[closer[:moving]].sum(dim=0)
+            for moving, (likeliest, untouched, more) in enumerate(self.tables, start=self.beside)
+        ]
+        return torch.maximum(*found).where(same_leader, self.largest).clamp(max=self.largest)
+
+    def where_asked(self, voters: int, law: ConfidentWinner, alpha: float) -> Tensor:
+        """The largest ``excess`` times the chance of an answer (item 6), over how many left the leader.
+
+        Once another one may lead at every query, it makes no difference that more leave.
+        """
+        each = [self.excess(0, voters)]
+        while len(each) <= voters and bool((each[-1] < self.largest).any()):
+            each.append(self.excess(len(each), voters - len(each)))
+        left = torch.arange(len(each), dtype=torch.float64).unsqueeze(1)
+        answers = _chance_of_answer(law, self.leading[:, 0] + voters - 2 * left, alpha)
+        return (torch.stack(each) * answers).amax(dim=0)
 
 
 def scores(chances: Tensor) -> Tensor:
@@ -386,14 +410,12 @@ def _sign_table(mu: float, alpha: float, spacing: float) -> Tensor:
     the last one no more than ``_tables`` say.
     """
     nodes = _nodes(spacing)
-    if mu > _FARTHEST:
-        return torch.full_like(nodes, math.inf)
     law, order = StochasticSign(1.0), torch.tensor(alpha, dtype=torch.float64)
     values = torch.maximum(*(law.renyi_divergence(nodes, move, order) for move in (mu, -mu)))
-    curved = 1 - (4 + max(0.0, 2 - alpha) * mu * mu / 4) * spacing * spacing / 6
+    curved = above_chord(order, torch.tensor(mu, dtype=torch.float64), spacing)
     last, after = nodes[-1:], nodes[-1:] + spacing
     beyond = torch.log1p(_cell(-after, -last, mu, alpha) + _cell(last, after, mu, alpha)) / (alpha - 1)
-    between = torch.maximum(values, torch.cat((values[1:], beyond))) / curved
+    between = torch.maximum(values, torch.cat((values[1:], beyond))) * curved
     return _falling(between) * (1 + ROUNDING) + UNDERFLOW
 
 

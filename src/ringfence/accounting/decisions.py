@@ -350,11 +350,11 @@ def _bound(
 
 
 def pairs(law: DecisionLaw, votes: Real, neighbours: Neighbours) -> Iterator[Pairs]:
-    """Every query of ``votes`` with every move of one voter, some queries at a time.
+    """Every query of ``votes`` with every move of one voter, some queries of a ``Decision`` at a time.
 
-    ``votes`` are counts of voters, (..., candidates), for a ``Decision``, and surpluses for the sign and
-    other laws of single numbers. "added" is one voter more or fewer. "replaced" is one ballot that becomes
-    another one, and since a voter may also leave a query out, it includes "added".
+    ``votes`` are counts of voters, (..., candidates), for a ``Decision``, and surpluses for the sign. "added"
+    is one voter more or fewer. "replaced" is one ballot that becomes another one, and since a voter may also
+    leave a query out, it includes "added".
 
     Guarantee: no move of one voter is missing. A voter can be taken only from a candidate who has one, which
     the counts at hand tell. Candidates with equal counts share their moves, because the laws do not know
@@ -370,9 +370,7 @@ def pairs(law: DecisionLaw, votes: Real, neighbours: Neighbours) -> Iterator[Pai
     rows, repeats = distinct_votes(law, votes)
     if isinstance(law, Mechanism):
         farthest = torch.tensor([[1.0], [-1.0]], dtype=torch.float64) * _FARTHEST[neighbours]
-        size = at_once(_NUMBERS, each=2 * law.outcomes(farthest))
-        for some, times in zip(rows.split(size), repeats.split(size), strict=True):
-            yield Pairs(*law.pair(some, farthest), times)
+        yield Pairs(*law.pair(rows, farthest), repeats)
         return
     different = 1 + (rows.diff(dim=1) != 0).sum(dim=1)
     most = int(different.max())

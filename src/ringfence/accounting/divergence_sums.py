@@ -92,8 +92,6 @@ def distinct(*columns: Tensor) -> tuple[Tensor, Tensor]:
     ([[1.0, 5.0], [2.0, 5.0]], [0, 1, 0])
     """
     table = torch.stack(torch.broadcast_tensors(*(column.double().cpu() for column in columns)), dim=-1)
-    if all(column.numel() == 1 for column in columns):
-        return table.reshape(1, -1), torch.zeros(table.shape[:-1], dtype=torch.int64)
     rows, index = torch.unique(table.reshape(-1, table.shape[-1]), dim=0, return_inverse=True)
     return rows, index.reshape(table.shape[:-1])
 

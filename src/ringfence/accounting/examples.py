@@ -22,7 +22,7 @@ so that eight products of the gradients with a vector serve all orders and all f
 shifts of about the size of s, from a table over theta. The sums are a few products with d x orders matrices.
 That is proved except where alpha s <= 1 / 10 (docs/guarantees.md).
 
-Neither bound is ever above what holds for every theta.
+Neither bound is ever above what holds for every theta, which is all that laws of whole numbers get.
 """
 
 import base64
@@ -41,7 +41,6 @@ from ringfence.accounting.divergence_sums import (
     FARTHEST,
     DivergenceTable,
     distinct,
-    pushes,
     recentre,
     split_by_setting,
 )
@@ -55,7 +54,6 @@ from ringfence.numerics.rounding import ROUNDING, UNDERFLOW, square_is_represent
 
 VARIANTS = ("remove_forward", "remove_backward", "add_forward", "add_backward")
 
-_EXACT_BLOCK = 1 << 16  # entries evaluated at a time: their divergences need far more room than they do
 _BLOCK = {"cpu": 1 << 18}  # entries converted to float64 at a time: a few MB, which the cache nearly holds
 _BLOCK_ELSEWHERE = 1 << 24
 
@@ -129,9 +127,7 @@ class ExampleAccountant:
         _require_fit(law, theta)
         law, theta = recentre(law, theta.double().cpu())
         release: ExampleSums
-        if law.whole:
-            release = EvaluatedSums(law, theta, self._orders)
-        elif law.same_everywhere:
+        if law.same_everywhere or law.whole:  # no table bounds divergences that have kinks
             release = ExampleSums(law, theta, self._orders)
         elif law.exponential_family:
             release = PolynomialSums(law, theta, self._orders)
@@ -304,7 +300,7 @@ class ExampleSums:
 
     >>> from ringfence.mechanisms.gaussian import Gaussian
     >>> one, order = torch.ones(1, 2, dtype=torch.float64), torch.tensor([2.0], dtype=torch.float64)
-    >>> sums, zcdps = EvaluatedSums(Gaussian(1.0), torch.zeros(2).double(), order).charge(one)
+    >>> sums, zcdps = ExampleSums(Gaussian(1.0), torch.zeros(2).double(), order).charge(one)
     >>> sums.flatten().round(decimals=6).tolist(), zcdps.tolist()
     ([2.0, 2.0, 2.0, 2.0], [[1.0, 1.0]])
     """
@@ -337,23 +333,6 @@ class ExampleSums:
     def _bounds(self, block: Tensor, shifts: Tensor, squares: Tensor, largest: Tensor) -> Tensor:
         """(4 or 1, m, orders) on the CPU; ``shifts`` and ``squares``, in units of sigma, may be changed."""
         return torch.full((1, len(block), len(self.orders)), torch.inf, dtype=torch.float64)
-
-
-class EvaluatedSums(ExampleSums):
-    """Every entry evaluated at every order."""
-
-    def _bounds(self, block: Tensor, shifts: Tensor, squares: Tensor, largest: Tensor) -> Tensor:
-        some = block.split(at_once(_EXACT_BLOCK, each=len(self.theta)))
-        return torch.cat([self._evaluated(rows) for rows in some], dim=1) * (1 + ROUNDING)
-
-    def _evaluated(self, rows: Tensor) -> Tensor:
-        (add, remove), (add_backward, remove_backward) = pushes(self.theta.to(rows.device), rows)
-        variants = (remove, remove_backward, add, add_backward)
-        columns = [
-            torch.stack([self.law.renyi_divergence(*pair, alpha).sum(dim=1) for pair in variants])
-            for alpha in self.orders.tolist()
-        ]
-        return torch.stack(columns, dim=2).cpu()
 
 
 class PolynomialSums(ExampleSums):
@@ -494,22 +473,23 @@ class TabulatedSums(ExampleSums):
         self._known: dict[tuple[int, bool], Tensor] = {}
 
     def _bounds(self, block: Tensor, shifts: Tensor, squares: Tensor, largest: Tensor) -> Tensor:
-        sizes = shifts.abs_()
         result = torch.full((1, len(block), len(self.orders)), torch.inf, dtype=torch.float64)
         numbers = torch.ceil(2 * torch.log2(largest)).clamp(min=self._smallest)
         for number in torch.unique(numbers).tolist() if self._parts else ():
             if number > _LARGEST:
                 continue
             rows = numbers == number
-            size, left = (values[rows.to(block.device)] for values in (sizes, squares))
+            left = squares if bool(rows.all()) else squares[rows.to(block.device)]
             last = max(int(number) - _APART, self._smallest)
-            total = torch.zeros(int(rows.sum()), len(self.orders), dtype=torch.float64)
+            total = torch.zeros(len(left), len(self.orders), dtype=torch.float64)
+            highest = left.amax(dim=0)
             for one in range(int(number), last, -1):
-                there = size > _end(one - 1)
-                used = there.any(dim=0).nonzero().squeeze(1)  # few coordinates, unless all shifts are alike
-                part = torch.where(there, left, 0.0)[:, used]
-                total += (part @ self._charges(one).to(block.device)[used]).cpu()
-                left.masked_fill_(there, 0.0)
+                least = _end(one - 1) ** 2
+                used = (highest > least).nonzero().squeeze(1)  # few coordinates, unless all shifts are alike
+                part = left[:, used]
+                there = part > least
+                total += (part.where(there, 0.0) @ self._charges(one).to(block.device)[used]).cpu()
+                left[:, used] = part.masked_fill_(there, 0.0)
             result[0, rows] = total + (left @ self._charges(last, and_below=True).to(block.device)).cpu()
         return result
 

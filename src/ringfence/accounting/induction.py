@@ -198,12 +198,11 @@ class Grid(NamedTuple):
         return np.concatenate((np.repeat(values[:, :1], pad, axis=1), values, above), axis=1)
 
 
+Releases = Sequence[tuple[Sequence[Loss], int]]  # the losses of the moves of each, and how often it is made
+
+
 def induction(
-    releases: Sequence[tuple[Sequence[Loss], int]],
-    grid: Grid,
-    at_most: int | None = None,
-    *,
-    last: Array | None = None,
+    releases: Releases, grid: Grid, at_most: int | None = None, *, last: Array | None = None
 ) -> Callable[[float], float] | None:
     """delta(epsilon) of these releases, each given by the losses of its moves and how often it is made.
 
@@ -252,7 +251,7 @@ def induction(
     return delta
 
 
-def _work(releases: Iterable[tuple[Sequence[Loss], int]], grid: Grid) -> float:
+def _work(releases: Releases, grid: Grid) -> float:
     """The multiplications that an induction over these releases takes."""
     places = sum(count * sum(len(loss.places) for loss in losses) for losses, count in releases)
     return places * (2.0 * grid.reach + 1)
@@ -405,14 +404,9 @@ def dominated_epsilon(pairs: Dominating, delta: float) -> float:
     every = _added_up(pairs)
     if delta <= 0 or (curve := dominated_curve(pairs)) is None or not delta > curve[1][-1]:
         return every
-    epsilons, deltas = curve
-    place = int((deltas > delta).sum())  # the first point where delta suffices
-    if place == 0:
-        return 0.0
-    # the chord in e^epsilon
-    share = (deltas[place - 1] - delta) / (deltas[place - 1] - deltas[place])
-    more = math.log1p(float(share) * math.expm1(float(epsilons[1])))
-    return min(every, (float(epsilons[place - 1]) + more) * (1 + ROUNDING))
+    # chords in e^epsilon
+    above_one = np.interp(delta, curve[1][::-1], np.expm1(curve[0])[::-1])
+    return min(every, math.log1p(above_one) * (1 + ROUNDING))
 
 
 def dominated_delta(pairs: Dominating, epsilon: float) -> float:
@@ -507,30 +501,35 @@ def atoms_delta(parts: Sequence[Pairs], at_most: int | None = None) -> Callable[
     if not costs.max() < _LARGEST_VARIANCE:
         return None
     costliest = np.argsort(-costs)
-    ranked = repeats[costliest]
-    moved = np.empty_like(ranked)  # those that cost most
-    moved[costliest] = np.minimum(ranked, np.maximum((at_most or total) - (np.cumsum(ranked) - ranked), 0))
+    ranked, moved = repeats[costliest], np.empty_like(repeats)  # those that cost most
+    moved[costliest] = ((at_most or total) - (ranked.cumsum() - ranked)).clip(0, ranked)
     grid = _grid(dearest, moved)
     if grid.step > _LARGEST_LOSS and any(part.rho.shape[1] > 2 for part in parts):  # which have envelopes
         return None
     some = slice(None, None, 1 + len(repeats) // _LOOKED_AT)  # which say how long all would take
     few = [Pairs(part.log_p[..., some], part.rho[..., some], part.repeats[some]) for part in parts]
     looked_at = [
-        (loss, int(count))
-        for part in few
-        for loss, count in zip(_losses(part, 0, grid), part.repeats, strict=True)
+        own for part in few for own in zip(_losses(part, 0, grid), part.repeats.tolist(), strict=True)
     ]
     if _work(looked_at, grid) * total > _MOST_WORK * sum(count for _, count in looked_at):
         return None
-    found = []
-    for direction in (0, 1):
+
+    def releases(direction: int) -> Releases:
         losses = [loss for part in parts for loss in _losses(part, direction, grid)]
-        own = induction([(losses[j], int(repeats[j])) for j in costliest], grid, at_most)
-        if own is None:
-            return None
-        found.append(own)
-    first, second = found
-    return lambda epsilon: max(first(epsilon), second(epsilon))
+        return [(losses[j], int(repeats[j])) for j in costliest]
+
+    return in_both_directions(releases, grid, at_most)
+
+
+def in_both_directions(
+    releases: Callable[[int], Releases], grid: Grid, at_most: int | None = None
+) -> Callable[[float], float] | None:
+    """The larger ``induction`` of the releases as they are seen from either law, 0 and 1."""
+    if (forward := induction(releases(0), grid, at_most)) is None:
+        return None
+    if (backward := induction(releases(1), grid, at_most)) is None:
+        return None
+    return lambda epsilon: max(forward(epsilon), backward(epsilon))
 
 
 def _single(parts: Sequence[Pairs]) -> Callable[[float], float]:

@@ -28,19 +28,19 @@ from ringfence.accounting.conversion import (
 )
 from ringfence.accounting.divergence_sums import distinct, pushes, recentre, released_shape, with_numbers
 from ringfence.accounting.guarantee import Guarantee
-from ringfence.accounting.induction import Grid, Loss, Pairs, atoms_delta, induction
+from ringfence.accounting.induction import Grid, Loss, Pairs, Releases, atoms_delta, in_both_directions
 from ringfence.accounting.per_instance import PerInstanceAccountant, ceilings, per_instance_rdp
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.gaussian import Gaussian
+from ringfence.numerics.bisection import smallest
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 
-_BISECTIONS = 60
 _RELATIVE = 1e-7
 _LARGEST = 400  # the largest epsilon that is looked for, as a power of 2
 _MOSTLY = 2.0  # how many times as much all coordinates may cost for that bound to be worth its time
-_SINGLE_BISECTIONS = 32
+_SINGLE_HALVINGS = 32
 
 # where hockey sticks are composed
 _MOST_COORDINATES = 32  # that all move
@@ -139,7 +139,10 @@ def privacy_profile(
     proofs["Rényi"] = delta_from_rdp(orders, steps * per_instance_rdp(mechanism, theta, size, orders).worst)
     # that all coordinates may move holds whatever else is known, and is close where most of them may
     if size.is_plain or ceilings(mechanism, theta, farthest)[0] <= _MOSTLY * zcdp:
-        directions = _loss_sums(mechanism, theta, farthest, steps)
+        directions = [
+            LossSums.worst_of(mechanism.loss_moments(*up), mechanism.loss_moments(*down), steps)
+            for up, down in pushes(theta, farthest)
+        ]
         proofs["central limit"] = lambda epsilon: left_out + max(sums.delta(epsilon) for sums in directions)
     if size.norm is None and (composed := composed_delta(mechanism, theta, farthest, steps, size.at_most)):
         proofs["backward induction"] = lambda epsilon: left_out + composed(epsilon)
@@ -164,15 +167,6 @@ def fixed_theta_guarantee(
     claim = account.guarantee(delta).with_proofs(profile.best(delta))
     own = claim.per_instance
     return replace(claim, per_instance=replace(own, gaussian_epsilon=min(gaussian, own.gaussian_epsilon)))
-
-
-def _loss_sums(mechanism: Mechanism, theta: Tensor, sensitivity: Tensor, steps: int) -> tuple[LossSums, ...]:
-    """Moments of the loss, forward and backward, where each coordinate is free to choose its sign."""
-    sums = []
-    for pairs in pushes(theta, sensitivity):
-        up, down = (mechanism.loss_moments(*pair) for pair in pairs)
-        sums.append(LossSums.worst_of(up, down, steps))
-    return tuple(sums)
 
 
 def composed_delta(
@@ -266,20 +260,16 @@ class Pushes(NamedTuple):
 
 def _composed(releases: list[tuple[Pushes, int]]) -> Callable[[float], float] | None:
     """The induction over hockey sticks of these releases, each made as often as is said."""
-    total = sum(count for _, count in releases)
-    reaches = [(moved.reach, count) for moved, count in releases]
-    reach = max(reach for reach, _ in reaches)
-    variance = max(
-        sum(count * moved.variance(backward) for moved, count in releases) for backward in (False, True)
-    )
+    counts, reaches = np.array([(count, moved.reach) for moved, count in releases]).T
+    total, reach = float(counts.sum()), float(reaches.max())
+    variances = [[moved.variance(backward) for moved, _ in releases] for backward in (False, True)]
+    variance = float((variances @ counts).max())
     if not 0 < variance < math.inf or not reach <= _LARGEST_LOSS:
         return None
-    sticks = sum(
-        8 * moved.theta.numel() * own for (moved, _), (own, _) in zip(releases, reaches, strict=True)
-    )
+    sticks = sum(8 * moved.theta.numel() * own for (moved, _), own in zip(releases, reaches, strict=True))
     grid = Grid.fitted(
         variance,
-        min(2 * reach, sum(count * own for own, count in reaches)),
+        min(2 * reach, float(counts @ reaches)),
         total,
         lambda step: total * step * step / 6,  # of losses that lie anywhere between two points
         fine=_FINE,
@@ -288,23 +278,16 @@ def _composed(releases: list[tuple[Pushes, int]]) -> Callable[[float], float] | 
     if grid.step * _LEAST_PER_DEVIATION > math.sqrt(variance / total):
         return None
 
-    def losses(moved: Pushes, own: float, backward: bool) -> list[Loss]:
-        half = math.ceil(own / grid.step) + 1
-        epsilons = torch.arange(-half, half + 1, dtype=torch.float64) * grid.step
-        curves = np.minimum.accumulate(moved.curves(epsilons, backward).numpy(), axis=1)
-        return [Loss.of_curve(curve, -half, grid.step) for curve in curves]
+    def seen(backward: int) -> Releases:
+        found = []
+        for (moved, count), own in zip(releases, reaches, strict=True):
+            half = math.ceil(own / grid.step) + 1
+            epsilons = torch.arange(-half, half + 1, dtype=torch.float64) * grid.step
+            curves = np.minimum.accumulate(moved.curves(epsilons, bool(backward)).numpy(), axis=1)
+            found.append(([Loss.of_curve(curve, -half, grid.step) for curve in curves], count))
+        return found
 
-    directions = []
-    for backward in (False, True):
-        own = [
-            (losses(moved, reach, backward), count)
-            for (moved, count), (reach, _) in zip(releases, reaches, strict=True)
-        ]
-        direction = induction(own, grid)
-        if direction is None:
-            return None
-        directions.append(direction)
-    return lambda epsilon: max(direction(epsilon) for direction in directions)
+    return in_both_directions(seen, grid)
 
 
 def single_epsilons(law: Mechanism, theta: Tensor, shift: float, delta: float) -> Tensor:
@@ -331,12 +314,8 @@ def single_epsilons(law: Mechanism, theta: Tensor, shift: float, delta: float) -
     largest = [gaussian_epsilon(float(value), delta) for value in mu.reshape(-1)]
     passing = torch.tensor(largest, dtype=torch.float64).reshape(mu.shape).expand(theta.shape).clone()
     failing = torch.zeros_like(passing)
-    free = covered(failing)
-    for _ in range(_SINGLE_BISECTIONS):
-        middle = (failing + passing) / 2
-        holds = covered(middle)
-        passing, failing = torch.where(holds, middle, passing), torch.where(holds, failing, middle)
-    return torch.where(free, 0.0, passing)
+    found = smallest(covered, failing, passing, halvings=_SINGLE_HALVINGS)
+    return torch.where(covered(failing), 0.0, found)
 
 
 def _smallest_epsilon(proof: Callable[[float], float], delta: float) -> float:
@@ -350,13 +329,4 @@ def _smallest_epsilon(proof: Callable[[float], float], delta: float) -> float:
     passing = next((2.0**k for k in range(-20, _LARGEST) if proof(2.0**k) <= delta), None)
     if passing is None:
         return math.inf
-    failing = passing / 2
-    for _ in range(_BISECTIONS):
-        middle = (failing + passing) / 2
-        if proof(middle) <= delta:
-            passing = middle
-        else:
-            failing = middle
-        if passing - failing < _RELATIVE * passing:
-            break
-    return passing
+    return smallest(lambda epsilon: proof(epsilon) <= delta, passing / 2, passing, relative=_RELATIVE)

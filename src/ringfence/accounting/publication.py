@@ -128,9 +128,9 @@ def publishable_epsilon(
     alpha = best_zcdp_order(bounded, delta) if order is None else checks.number("order", order, checks.order)
     largest = alpha * bounded
     count = sum(theta.numel() for theta in steps)
-    realised = 0.0
+    realised, order_alone = 0.0, torch.tensor([alpha], dtype=torch.float64)
     for theta, own in zip(steps, sizes, strict=True):
-        worst = _worst(mechanism, theta, move, alpha)
+        worst = both_directions(mechanism, theta, move, order_alone).amax(dim=(0, 1))
         realised += float((worst if own.at_most is None else worst.reshape(-1).topk(own.at_most)[0]).sum())
     share, change = 0.0, 0.0
     if largest > 0:
@@ -183,9 +183,3 @@ def upper_bound(noise: SecureRelease, value: float, failure_probability: float) 
     quantile = -float(torch.special.ndtri(torch.tensor(failure_probability, dtype=torch.float64)))
     margin = float(noise.law.sigma) * (quantile + _HALF_STEP)
     return float(noise.draw(value)) + margin
-
-
-def _worst(mechanism: Mechanism, theta: Tensor, move: Tensor, alpha: float) -> Tensor:
-    """The largest divergence over both signs and both directions, for each coordinate."""
-    order = torch.tensor([alpha], dtype=torch.float64)
-    return both_directions(mechanism, theta, move, order).amax(dim=(0, 1))

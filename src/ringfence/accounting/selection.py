@@ -23,6 +23,7 @@ import math
 
 from ringfence import checks
 from ringfence.accounting.conversion import gaussian_delta, gaussian_epsilon
+from ringfence.numerics.bisection import smallest
 from ringfence.numerics.rounding import ROUNDING
 
 _BISECTIONS = 40
@@ -68,7 +69,4 @@ def _slack(mu: float, runs: float) -> float:
     low, high = 0.0, mu
     while not enough(high):
         low, high = high, 2 * high
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
+    return smallest(enough, low, high, halvings=_BISECTIONS)

@@ -2,9 +2,8 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable
 from inspect import signature
-from itertools import repeat
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,7 +19,6 @@ from ringfence.numerics.blocks import at_once
 from ringfence.numerics.largest_normal import FARTHEST
 
 _DRAWN = 1 << 20  # noisy values that are held at once
-_HELD = 1 << 20  # log ratios that are held at once
 
 
 class Decision(ABC):
@@ -101,29 +99,19 @@ class Decision(ABC):
         """
         values, shift = self._arguments(counts, move)
         order = checks.order("alpha", alpha).double().to(values.device)
-        queries = np.broadcast_shapes(values.shape, shift.shape)[:-1]
-        shape = checks.broadcast(("alpha", "counts without candidates"), (order, values.new_empty(queries)))
-        if not queries or 0 in shape:
-            found = self._divergence(values, shift, order) if not queries else values.new_empty(shape)
-        else:  # some rows of queries at a time, which keeps memory small
-            first, rows = -len(queries), queries[0]
-            length = at_once(_HELD * rows, each=values.shape[-1] * math.prod(shape))
-
-            def cut(part: Tensor, place: int) -> Iterable[Tensor]:
-                whole = part.ndim < -place or part.shape[place] == 1 or rows == 1
-                return repeat(part, math.ceil(rows / length)) if whole else part.split(length, place)
-
-            blocks = zip(cut(values, first - 1), cut(shift, first - 1), cut(order, first), strict=True)
-            found = torch.cat([self._divergence(*block) for block in blocks], dim=first)
+        bound = self._renyi_bound(values, shift)
+        bound = bound.expand(np.broadcast_shapes(values.shape, shift.shape)[:-1])
+        checks.broadcast(("alpha", "counts without candidates"), (order, bound))
+        steep = order * bound.sqrt()
+        if bool((steep > self.steepest).any()):
+            raise ValueError(
+                f"alpha |move| / sigma must be at most {self.steepest:g}, got {float(steep.amax()):g}"
+            )
+        if not steep.numel():
+            return steep
+        log_p, rho = _aligned(order, *self._pair(values, shift))
+        found = torch.minimum(pieces.renyi(log_p, rho, order), 0.5 * order * bound)
         return without_nan(self, "renyi_divergence", found)
-
-    def _divergence(self, counts: Tensor, move: Tensor, order: Tensor) -> Tensor:
-        bound = self._renyi_bound(counts, move)
-        steep = float((order * bound.sqrt()).amax())
-        if steep > self.steepest:
-            raise ValueError(f"alpha |move| / sigma must be at most {self.steepest:g}, got {steep:g}")
-        log_p, rho = _aligned(order, *self.pair(counts, move))
-        return torch.minimum(pieces.renyi(log_p, rho, order), 0.5 * order * bound)
 
     def chance_of_error(self, counts: Real) -> Tensor:
         """The chance that a candidate is announced who does not have the largest count. It is sensitive.
@@ -161,9 +149,7 @@ class Decision(ABC):
         """
         values = self._checked(counts)
         draws = Draws.of(generator, "counts", values)
-        rows = values.reshape(-1, values.shape[-1])
-        blocks = rows.split(at_once(_DRAWN, each=rows.shape[1]))
-        return torch.cat([self._sample(draws, block) for block in blocks]).view(values.shape[:-1])
+        return _drawn(values, lambda rows: self._sample(draws, rows))
 
     def release(self, counts: Real, *, draws: CipherDraws | None = None) -> Tensor:
         """One outcome for each query to hand out, int64, drawn exactly.
@@ -180,10 +166,7 @@ class Decision(ABC):
         """
         values = self._checked(counts)
         bits = Noise().at("release") if draws is None else checks.instance("draws", draws, CipherDraws)
-        rows = values.cpu().reshape(-1, values.shape[-1])
-        blocks = rows.split(at_once(_DRAWN, each=rows.shape[1]))
-        drawn = torch.cat([self._release(bits, block) for block in blocks])
-        return drawn.view(values.shape[:-1]).to(values.device)
+        return _drawn(values.cpu(), lambda rows: self._release(bits, rows)).to(values.device)
 
     def state_dict(self) -> dict[str, Any]:
         """Plain data that says which law this is.
@@ -264,6 +247,12 @@ class Decision(ABC):
     @abstractmethod
     def _release(self, bits: CipherDraws, counts: Tensor) -> Tensor:
         """One outcome for each row of counts, exactly."""
+
+
+def _drawn(counts: Tensor, outcomes: Callable[[Tensor], Tensor]) -> Tensor:
+    """One outcome for each query, some rows of counts at a time."""
+    blocks = counts.reshape(-1, counts.shape[-1]).split(at_once(_DRAWN, each=counts.shape[-1]))
+    return torch.cat([outcomes(rows) for rows in blocks]).view(counts.shape[:-1])
 
 
 def _aligned(value: Tensor, *rows: Tensor) -> tuple[Tensor, ...]:

@@ -53,10 +53,7 @@ class NoisyWinner(Decision):
             counts, shift = counts.unsqueeze(-2), shift.unsqueeze(-2)
         leading = np.broadcast_shapes(counts.shape[:-2], shift.shape[:-2])
         location = self._location(counts.squeeze(-2).expand(*leading, -1))
-        if shift.shape[:-2].numel() == 1:
-            moves = shift.reshape(1, shift.shape[-2], shape[-1])
-        else:
-            moves = shift.expand(*leading, -1, -1).reshape(len(location), shift.shape[-2], shape[-1])
+        moves = shift.expand(*leading, -1, -1).reshape(len(location), shift.shape[-2], shape[-1])
         log_p, rho = log_chances_and_ratios(location, moves)
         log_p = log_p.unsqueeze(2).expand_as(rho)
         rho = pieces.sharpened(log_p, rho)

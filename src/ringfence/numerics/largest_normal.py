@@ -58,8 +58,7 @@ def log_chances(location: Tensor) -> Tensor:
     >>> [[round(float(value), 6) for value in row] for row in log_chances(three).T]
     [[-1.098612, -1.098612, -1.098612], [-0.0, -404.262491, -404.262491]]
     """
-    still = torch.zeros(1, 0, location.shape[1], dtype=location.dtype, device=location.device)
-    return log_chances_and_ratios(location, still)[0]
+    return log_chances_and_ratios(location, location.new_empty(1, 0, location.shape[1]))[0]
 
 
 def log_chances_and_ratios(location: Tensor, moves: Tensor) -> tuple[Tensor, Tensor]:
@@ -76,14 +75,14 @@ def log_chances_and_ratios(location: Tensor, moves: Tensor) -> tuple[Tensor, Ten
     [-5.64189583e-10, 5.64189584e-10]
     """
     rows, count = location.shape
-    shared = len(moves) == 1
+    moves = moves.expand(rows, -1, -1)
     location = (location - location.amax(dim=1, keepdim=True)).clamp(min=-FARTHEST)
     chances = location.new_empty(count, rows)
     ratios = location.new_empty(count, rows, moves.shape[1])
     planned = at_once(_NUMBERS, each=2 * count * (1 + moves.shape[1]))
     for start in range(0, rows, planned):
         some = slice(start, min(start + planned, rows))
-        for own, nodes, mine in _Grids(location[some], moves if shared else moves[some]).parts():
+        for own, nodes, mine in _Grids(location[some], moves[some]).parts():
             chances[:, start + own] = nodes.log_p
             for first, last, found in _ratios(nodes, mine):
                 ratios[:, start + own, first:last] = found
@@ -130,7 +129,7 @@ class _Grids:
             stop = start + max(1, int(fits.sum()))
             some = order[start:stop]
             nodes = self._nodes(some, int(counts[stop - 1]))
-            yield some, nodes, self.moves if len(self.moves) == 1 else self.moves[some]
+            yield some, nodes, self.moves[some]
             start = stop
 
     def _nodes(self, some: Tensor, count: int) -> "_Nodes":
@@ -213,14 +212,9 @@ def _ratios(nodes: _Nodes, moves: Tensor) -> Iterator[tuple[int, int, Tensor]]:
     length = at_once(_NUMBERS, each=3 * rows * count * (moved + 1))
     for first in range(0, moves.shape[1], length):
         last = min(first + length, moves.shape[1])
-        sizes, places = _moved_variables(moves[:, first:last], moved)
-        yield first, last, _log_ratios(nodes, sizes, places).permute(2, 0, 1)
-
-
-def _moved_variables(moves: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """Distances and numbers of the moved variables, (rows, M, most) each; unused places hold moves of 0."""
-    places = moves.abs().topk(most, dim=2).indices
-    return moves.gather(2, places), places
+        some = moves[:, first:last]
+        places = some.abs().topk(moved, dim=2).indices  # unused ones hold moves of 0
+        yield first, last, _log_ratios(nodes, some.gather(2, places), places).permute(2, 0, 1)
 
 
 def _log_ratios(nodes: _Nodes, sizes: Tensor, places: Tensor) -> Tensor:
