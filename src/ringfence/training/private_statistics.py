@@ -7,6 +7,7 @@ divided by is computed from what was released alone.
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,7 +18,7 @@ from ringfence.noise import side_by_side
 from ringfence.numerics.blocks import at_once
 from ringfence.numerics.rounding import UP
 from ringfence.training.clipping import Norm
-from ringfence.training.linear import charged_sensitivity, run_noise
+from ringfence.training.linear import run_noise
 
 _OCTAVES = 30  # magnitudes are told apart from 2^-30 to 2^30; others count with the ends
 _BINS = 2 * _OCTAVES + 1
@@ -35,28 +36,42 @@ _HIDDEN = 0.04  # noise of one sum of all features, over n, beyond which it hide
 _ENTRIES = 1 << 22  # how many numbers are held at once
 
 
-@dataclass(frozen=True)
-class PlannedSum:
+class PlannedSum(NamedTuple):
     """A sum that will be released once: how many numbers it has, how far a record moves it, and the noise."""
 
     width: int
     clip: Norm
     law: Gaussian
+    sensitivity: Sensitivity  # that of the clip, or what is charged for it
 
     @classmethod
-    def of(cls, width: int, norm: float, mu: float) -> "PlannedSum":
+    def of(cls, width: int, norm: float, mu: float, charged: "Charged") -> "PlannedSum":
         """Returns a sum that a record moves by at most this norm, with the noise that makes it mu-GDP."""
-        return cls(width, Norm(norm), Gaussian(norm / mu))
+        return cls(width, Norm(norm), Gaussian(norm / mu), charged(Norm(norm)))
+
+
+Charged = Callable[[Norm], Sensitivity]
+
+
+def _as_clipped(clip: Norm) -> Sensitivity:
+    return Sensitivity.of(clip.sensitivity)
 
 
 def planned_sums(
-    mu: float, share: float, features: int, classes: int, *, unit_rows: bool = False
+    mu: float,
+    share: float,
+    features: int,
+    classes: int,
+    charged: Charged = _as_clipped,
+    *,
+    unit_rows: bool = False,
 ) -> dict[str, PlannedSum]:
     """Returns the sums that will be released, by name, in their order.
 
     ``share`` of mu^2 is spent on the scaling of the features, half of it on their magnitudes, and
     COUNTS_SHARE on the counts of the classes; where their number is 0 nothing is. Of rows that have norm 1
-    MEAN_SHARE is spent on the mean, and what is left of ``share`` on magnitudes within a row.
+    MEAN_SHARE is spent on the mean, and what is left of ``share`` on magnitudes within a row. ``charged``
+    says how far a record is taken to move a sum with this clip.
 
     >>> sums = planned_sums(1.0, 0.2, features=4, classes=2)
     >>> [(name, each.width) for name, each in sums.items()]
@@ -68,15 +83,15 @@ def planned_sums(
     if share > 0 and unit_rows:
         if share > MEAN_SHARE:
             own = mu * math.sqrt(share - MEAN_SHARE)
-            sums["relative magnitudes"] = PlannedSum.of(features, _APART * root, own)
-        sums["mean"] = PlannedSum.of(features, 1.0, mu * math.sqrt(min(share, MEAN_SHARE)))
+            sums["relative magnitudes"] = PlannedSum.of(features, _APART * root, own, charged)
+        sums["mean"] = PlannedSum.of(features, 1.0, mu * math.sqrt(min(share, MEAN_SHARE)), charged)
     elif share > 0:
-        sums["magnitudes"] = PlannedSum.of(_BINS * features, root, mu * math.sqrt(share / 2))
+        sums["magnitudes"] = PlannedSum.of(_BINS * features, root, mu * math.sqrt(share / 2), charged)
         for number in range(1, _ROUNDS + 1):
             own = mu * math.sqrt(share / 2 / _ROUNDS)
-            sums[f"moments {number}"] = PlannedSum.of(2 * features, _TYPICAL * root, own)
+            sums[f"moments {number}"] = PlannedSum.of(2 * features, _TYPICAL * root, own, charged)
     if classes:
-        sums["classes"] = PlannedSum.of(classes, 1.0, mu * math.sqrt(COUNTS_SHARE))
+        sums["classes"] = PlannedSum.of(classes, 1.0, mu * math.sqrt(COUNTS_SHARE), charged)
     return sums
 
 
@@ -114,15 +129,13 @@ def scaling_share(
     return min(max(10 * math.sqrt(features) / (mu * public_size), 0.1), 0.35)
 
 
-@dataclass(frozen=True)
-class ReleasedSum:
+class ReleasedSum(NamedTuple):
     """A sum that was released, and what is needed to account for it; ``theta`` and ``parts`` are private.
 
     ``parts()`` yields what each example added, (m, width), some examples at a time.
     """
 
-    law: Gaussian
-    sensitivity: Sensitivity
+    planned: PlannedSum
     theta: Tensor
     parts: Callable[[], Iterable[Tensor]]
 
@@ -133,16 +146,15 @@ class PrivateSums:
 
     ``data`` is the digest of the data, to which the noise of a ``seed`` belongs.
 
-    Guarantee: a sum is released with the law and the sensitivity that were planned for it, with noise of its
-    own, and cannot be released twice.
+    Guarantee: a sum is released with the law that was planned for it, with noise of its own, and cannot be
+    released twice.
     """
 
     plan: Mapping[str, PlannedSum]
-    examples: int
     public_size: float
     seed: int | None
-    data: bytes
-    secure: bool
+    data: bytes = b""
+    secure: bool = False
     released: dict[str, ReleasedSum] = field(default_factory=dict)
 
     def release(self, name: str, theta: Tensor, parts: Callable[[], Iterable[Tensor]]) -> Tensor:
@@ -150,8 +162,7 @@ class PrivateSums:
         planned = self.plan[name]
         if name in self.released:
             raise ValueError(f"{name} must be released once")
-        moves = charged_sensitivity(planned.clip, self.examples, self.public_size, secure=self.secure)
-        self.released[name] = ReleasedSum(planned.law, moves, theta, parts)
+        self.released[name] = ReleasedSum(planned, theta, parts)
         if self.secure:
             return planned.law.release(theta)
         noise = run_noise(self.seed, self.data, planned.law, planned.clip, (self.public_size,))
@@ -180,7 +191,7 @@ def private_scaling(rows: Tensor, sums: PrivateSums) -> tuple[Tensor, Tensor]:
     >>> generator = torch.Generator().manual_seed(0)
     >>> rows = torch.randn(20_000, 3, generator=generator) * torch.tensor([1e-3, 1.0, 50.0])
     >>> plan = planned_sums(2.0, 0.2, 3, 0)
-    >>> sums = PrivateSums(plan, 20_000, 2e4, 0, b"", False)
+    >>> sums = PrivateSums(plan, 2e4, seed=0)
     >>> center, scale = private_scaling(rows + 30 * rows.std(0), sums)
     >>> ((center / rows.std(0)).round().tolist(), (scale / rows.std(0)).round().tolist())
     ([30.0, 30.0, 30.0], [1.0, 1.0, 1.0])
@@ -247,7 +258,7 @@ def private_magnitudes(rows: Tensor, sums: PrivateSums) -> Tensor:
     >>> generator = torch.Generator().manual_seed(0)
     >>> rows = torch.randn(1000, 3, generator=generator) * torch.tensor([0.1, 1.0, 10.0])
     >>> plan = planned_sums(0.5, 0.25, 3, 0, unit_rows=True)
-    >>> found = private_magnitudes(rows, PrivateSums(plan, 1000, 1e3, 0, b"", False))
+    >>> found = private_magnitudes(rows, PrivateSums(plan, 1e3, seed=0))
     >>> found.log10().round().int().tolist()
     [-1, 0, 1]
     """
@@ -273,7 +284,7 @@ def private_row_scaling(rows: Tensor, sums: PrivateSums) -> tuple[Tensor, Tensor
     Guarantee: the result depends on the rows through one released sum only.
 
     >>> rows = torch.nn.functional.normalize(torch.tensor([[3.0, 1.0], [1.0, 3.0]]).repeat(5000, 1))
-    >>> sums = PrivateSums(planned_sums(2.0, 0.1, 2, 0, unit_rows=True), 10_000, 1e4, 0, b"", False)
+    >>> sums = PrivateSums(planned_sums(2.0, 0.1, 2, 0, unit_rows=True), 1e4, seed=0)
     >>> [part.numpy().round(2).tolist() for part in private_row_scaling(rows, sums)]
     [[0.63, 0.63], [0.32, 0.32]]
     """
@@ -306,7 +317,7 @@ def private_log_shares(labels: Tensor, classes: int, *, sums: PrivateSums) -> Te
     The counts are shrunk towards each other as their noise deserves, and no class is taken to have fewer
     examples than the noise has standard deviations.
 
-    >>> sums = PrivateSums(planned_sums(1.0, 0.0, 0, 2), 1000, 1e3, 0, b"", False)
+    >>> sums = PrivateSums(planned_sums(1.0, 0.0, 0, 2), 1e3, seed=0)
     >>> private_log_shares(torch.tensor([0] * 900 + [1] * 100), 2, sums=sums).exp().round(decimals=1).tolist()
     [0.9, 0.1]
     """

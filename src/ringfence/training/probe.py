@@ -3,9 +3,9 @@
 import math
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from numbers import Integral
 from typing import Any, Self
 
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from scipy.sparse import issparse  # type: ignore[import-untyped]
 from scipy.special import log_softmax  # type: ignore[import-untyped]
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin, clone, is_regressor
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -58,6 +58,7 @@ from ringfence.training.private_statistics import (
 from ringfence.training.target import Target, law_of_target
 
 _NO_TARGET: dict[str, Any] = {"clip": Clamp(1e-3), "learning_rate": 1.0, "steps": 10, "momentum": 0.0}
+_WITH_TARGET: dict[str, Any] = {"steps": 32, "momentum": 0.5}
 _INTERCEPT = 0.3  # the feature that is the same in all rows, where there is a target
 _MANY = 100  # classes of integers: more are likely to be numbers
 
@@ -83,7 +84,7 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
     random_state: Any = None
     device: str = "cpu"
 
-    _of_one_kind = True  # whether rows may be divided by their norm because features are many
+    _target_clip = Norm(0.3)  # where there is a target
 
     def __sklearn_tags__(self) -> Any:
         """Returns what scikit-learn's checks may expect: features may be sparse."""
@@ -99,8 +100,8 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
     def planned_cost(self, X: Any, y: Any) -> PrivacyLoss:  # noqa: N803
         """Returns what ``fit`` will cost, for every dataset; nothing is released or kept."""
         estimator: Self = clone(self)
-        data = estimator._prepared(X, y)
-        return estimator._planned(data).cost(data)
+        plan, _ = estimator._prepared(X, y)
+        return plan.account().privacy_loss()
 
     @cached_property
     def account_(self) -> PerInstanceAccountant:
@@ -125,7 +126,7 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         """
         state = dict(super().__getstate__())
         if state.get("_training") is not None:
-            state |= {"account_": state["_training"].promised(), "_training": None}
+            state |= {"account_": state["_training"].plan.account(), "_training": None}
         return state
 
     def _fitted_run(self, asker: str) -> "_Training":
@@ -139,19 +140,20 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         return self._training
 
     @abstractmethod
-    def _prepared(self, X: Any, y: Any) -> "ProbeData":  # noqa: N803
-        """Returns the data as it was given, mapped by what is public; everything about it is checked here."""
+    def _labels(self, y: Any) -> tuple[Any, Any]:
+        """Returns the classes in order and each label's place; or None and the numbers to be predicted."""
 
     @abstractmethod
-    def _rule(self, mu: float, size: float, data: "ProbeData") -> "DefaultSettings":
-        """Returns the settings that follow from public numbers."""
+    def _rule(
+        self, mu: float, size: float, features: int, outputs: int, *, scaling: bool, unit_rows: bool
+    ) -> tuple[float, float]:
+        """Returns the share of mu^2 for the scaling, and the movement (``default_settings``)."""
 
     def _fit(self, X: Any, y: Any) -> "_Training":  # noqa: N803
         """Trains, and sets what all estimators have."""
-        data = self._prepared(X, y)
-        plan = self._planned(data)
-        with one_thread(data.features.numel() * data.outputs):
-            training = _Training.of(data, plan)
+        plan, data = self._prepared(X, y)
+        with one_thread(data.features.numel() * plan.outputs):
+            training = _Training.of(plan, data)
         settings = plan.settings
         self.assumptions_ = assumptions(
             size_given=self.public_size is not None,
@@ -162,21 +164,37 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         )
         self.mechanism_, self.clip_, self.steps_ = settings.mechanism, settings.clip, settings.steps
         self.learning_rate_, self.momentum_ = settings.learning_rate, settings.momentum
-        self.unit_rows_ = data.norms is not None
+        self.unit_rows_ = plan.unit_rows
         magnitudes = training.magnitudes
         self.magnitudes_: Any = None if magnitudes is None else magnitudes.cpu().numpy()
         self.__dict__.pop("account_", None)  # that of an earlier fit
         self._training: _Training | None = training
-        self._set_coefficients(training, plan.intercept)
+        self._set_coefficients(training)
         return training
 
-    def _set_coefficients(self, training: "_Training", intercept: float) -> None:
+    def _prepared(self, X: Any, y: Any) -> "tuple[_Plan, ProbeData]":  # noqa: N803
+        """Returns the plan, and the data mapped by what is public; everything about them is checked here."""
+        with np.errstate(over="ignore"):  # what float32 does not hold is refused
+            X, y = _validated(  # noqa: N806
+                *(self, X, y), dtype=np.float32, accept_sparse="csr", y_numeric=is_regressor(self)
+            )
+            classes, labels = self._labels(y)
+            plan = self._plan(*X.shape, outputs=1 if classes is None else len(classes))
+            norms, features = None, self._mapped(X)
+            if plan.unit_rows:
+                rows, norms = unit_rows(checks.finite("X - public_center", features))
+                features = rows.numpy()
+            features = torch.from_numpy(features.astype(np.float32)).to(checks.device(self.device))
+        return plan, ProbeData(classes, features, torch.from_numpy(labels).to(features.device), norms)
+
+    def _set_coefficients(self, training: "_Training") -> None:
         """Sets what scores are of features as they are given: coef_, (outputs, features), and intercept_."""
-        weights, width = training.run.weights.cpu().numpy().astype(np.float64), training.data.width
-        shifts = weights[:, -1] * intercept if intercept else np.zeros(len(weights))
+        plan, scaling = training.plan, training.scaling
+        weights, width = training.run.weights.cpu().numpy().astype(np.float64), plan.width
+        shifts = weights[:, -1] * plan.intercept if plan.intercept else np.zeros(len(weights))
         center, scale, root = np.zeros(width), np.ones(width), 1.0
-        if training.scaling is not None:
-            whole_center, whole_scale = (values.cpu().numpy() for values in training.scaling)
+        if scaling is not None:
+            whole_center, whole_scale = (values.cpu().numpy() for values in scaling)
             center, scale, root = whole_center[:width], whole_scale[:width], width**0.5
         if not self.unit_rows_:  # then public numbers come before the norm
             public = np.asarray(plain(self.public_scale), np.float64)
@@ -184,11 +202,11 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
             scale = public * scale
         slopes = weights[:, :width] / (scale * root)
         shifts = shifts - slopes @ center
-        self.center_: Any = None if training.scaling is None else center
-        self.scale_: Any = None if training.scaling is None else scale
-        if training.scaling is not None and training.data.classes is None:  # what is predicted was scaled too
+        self.center_: Any = None if scaling is None else center
+        self.scale_: Any = None if scaling is None else scale
+        if scaling is not None and plan.outputs == 1:  # what is predicted was scaled too
             slopes, shifts = slopes * whole_scale[-1], shifts * whole_scale[-1] + whole_center[-1]
-        if len(slopes) == 2:
+        if plan.outputs == 2:
             slopes, shifts = slopes[1:] - slopes[:1], shifts[1:] - shifts[:1]
         self.coef_, self.intercept_ = slopes, shifts
 
@@ -205,37 +223,6 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         rows = self._mapped(X) if self.magnitudes_ is None else self._mapped(X) / self.magnitudes_
         return unit_rows(torch.from_numpy(rows))[0].numpy()
 
-    def _features(self, X: Any) -> tuple[Tensor, Tensor | None]:  # noqa: N803
-        """Returns features mapped by what is public, and the norms that rows had, if they were divided."""
-        norms = None
-        with np.errstate(over="ignore"):  # what float32 does not hold is refused
-            features = self._mapped(X)
-            if self._divides_rows(*features.shape):
-                rows, norms = unit_rows(checks.finite("X - public_center", features))
-                features = rows.numpy()
-            return torch.from_numpy(features.astype(np.float32)).to(checks.device(self.device)), norms
-
-    def _divides_rows(self, examples: int, width: int) -> bool:
-        """Returns whether every row is divided by its norm."""
-        target = Target.asked(self.target_epsilon, self.target_delta)
-        if self.unit_rows is not None or target is None:
-            return checks.flag("unit_rows", self.unit_rows or False)
-        divided = self._of_one_kind and rows_are_divided(target.mu, self._size(examples), width)
-        return divided or not self._scales
-
-    def _size(self, examples: int) -> float:
-        given = examples if self.public_size is None else self.public_size
-        return checks.number("public_size", given, checks.positive)
-
-    @property
-    def _scales(self) -> bool:
-        """Whether a part of the target is spent on the scaling of features."""
-        if self.private_scaling is None:
-            return self.target_epsilon is not None
-        if checks.flag("private_scaling", self.private_scaling) and self.target_epsilon is None:
-            raise ValueError("private_scaling must be False where target_epsilon is None, got True")
-        return bool(self.private_scaling)
-
     def _mapped(self, X: Any) -> Any:  # noqa: N803
         """Returns features shifted and divided by public numbers, for training and for prediction."""
         if issparse(X):
@@ -247,18 +234,26 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
                 raise ValueError(f"{name} must be one number or {X.shape[1]}, got shape {list(value.shape)}")
         return (X - center) / scale
 
-    def _planned(self, data: "ProbeData") -> "_Plan":
-        """Returns the settings for data of this shape.
+    def _plan(self, examples: int, width: int, outputs: int) -> "_Plan":
+        """Returns how a model will be trained on data of this shape.
 
         Guarantee: of the data only the number of examples (where ``public_size`` is None) and the numbers of
         features and classes count.
         """
         secure: bool = self.secure
         refuse_secure(secure, "random_state", self.random_state, self.public_size)
-        size = self._size(len(data.features))
-        target, chosen = Target.asked(self.target_epsilon, self.target_delta), _NO_TARGET
-        scales, sums = self._scales, {}
+        size = examples if self.public_size is None else self.public_size
+        size = checks.number("public_size", size, checks.positive)
+        target = Target.asked(self.target_epsilon, self.target_delta)
+        scaling = target is not None
+        if self.private_scaling is not None:
+            scaling = checks.flag("private_scaling", self.private_scaling)
+        if scaling and target is None:
+            raise ValueError("private_scaling must be False where target_epsilon is None, got True")
+        divided = checks.flag("unit_rows", self.unit_rows or False)
         intercept = 1.0 if checks.flag("fit_intercept", self.fit_intercept) else 0.0
+        charged = partial(charged_sensitivity, examples=examples, public_size=size, secure=secure)
+        chosen, sums = _NO_TARGET, {}
         if target is None:
             if self.mechanism is None or isinstance(self.mechanism, str):
                 raise ValueError(
@@ -268,30 +263,30 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
             law = self.mechanism
         else:
             law, mu, intercept = law_of_target(self.mechanism), target.mu, _INTERCEPT * intercept
-            rule = self._rule(mu, size, data)
-            columns = data.width + (data.classes is None)  # what is predicted is scaled like a feature
-            counted = data.outputs if intercept and data.classes is not None else 0
-            share, rows = rule.share if scales else 0.0, data.classes is not None and data.norms is not None
-            sums = planned_sums(mu, share, columns, counted, unit_rows=rows)
-            chosen = {**chosen, "clip": rule.clip, "steps": rule.steps, "momentum": rule.momentum}
+            chosen = {**_NO_TARGET, **_WITH_TARGET, "clip": self._target_clip}
+            if self.unit_rows is None:
+                divided = not scaling or (outputs > 1 and rows_are_divided(mu, size, width))
+            share, movement = self._rule(mu, size, width, outputs, scaling=scaling, unit_rows=divided)
+            columns = width + (outputs == 1)  # what is predicted is scaled like a feature
+            counted = outputs if intercept and outputs > 1 else 0
+            sums = planned_sums(mu, share, columns, counted, charged, unit_rows=divided and outputs > 1)
         chosen = {
             name: value if (own := getattr(self, name)) is None else own for name, value in chosen.items()
         }
         if not isinstance(chosen["clip"], Clip):
             chosen["clip"] = Clamp(chosen["clip"])
         seed = None if secure else seed_of(self.random_state)
-        plan = _Plan(LinearSettings(law, seed=seed, **chosen), size, secure, sums, intercept)
+        settings = LinearSettings(law, seed=seed, **chosen)
+        plan = _Plan(settings, examples, width, outputs, size, secure, sums, intercept, divided)
         if target is None:
             return plan
         # the noise depends on the settings, and the learning rate on the noise
-        plan = plan.with_(
-            mechanism=target.law(law, lambda law, d: plan.with_(mechanism=law).cost(data).guarantee(d))
-        )
+        law = target.law(law, lambda law, delta: plan.with_(mechanism=law).account().guarantee(delta))
+        plan = plan.with_(mechanism=law)
         if self.learning_rate is not None:
             return plan
-        settings, shape = plan.settings, plan.shape(data)
-        norm = Sensitivity.of(settings.clip.sensitivity).longest_square(torch.ones(()), shape) ** 0.5
-        return plan.with_(learning_rate=rule.movement * (1 - settings.momentum) / (settings.steps * norm))
+        norm = Sensitivity.of(settings.clip.sensitivity).longest_square(torch.ones(()), plan.shape) ** 0.5
+        return plan.with_(learning_rate=movement * (1 - settings.momentum) / (settings.steps * norm))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -409,12 +404,10 @@ class LinearProbe(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
                 "fisher_information_loss needs private_scaling to be False: counts of magnitudes jump where "
                 "a feature passes a power of two, which no finite eta bounds"
             )
-        scale = np.broadcast_to(np.asarray(plain(self.public_scale), np.float64), training.data.width)
+        scale = np.broadcast_to(np.asarray(plain(self.public_scale), np.float64), training.plan.width)
         return training.fisher_information_loss(torch.from_numpy(1 / scale * UP), kind).numpy()
 
-    def _prepared(self, X: Any, y: Any) -> "ProbeData":  # noqa: N803
-        with np.errstate(over="ignore"):  # what float32 does not hold is refused
-            X, y = _validated(self, X, y, dtype=np.float32, accept_sparse="csr")  # noqa: N806
+    def _labels(self, y: Any) -> tuple[Any, Any]:
         check_classification_targets(y)
         classes, codes = class_codes(y, self.public_classes)
         if self.public_classes is None and np.issubdtype(classes.dtype, np.integer) and len(classes) > _MANY:
@@ -422,19 +415,17 @@ class LinearProbe(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
                 f"y has {len(classes)} different integers, and each is taken for a class of its own: "
                 "LinearRegression predicts numbers, and public_classes says that they are classes",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
-        values, norms = self._features(X)
-        labels = torch.from_numpy(codes).to(values.device)
-        return ProbeData(classes, values, labels, values.shape[1], norms)
+        return classes, codes
 
-    def _rule(self, mu: float, size: float, data: "ProbeData") -> "DefaultSettings":
+    def _rule(
+        self, mu: float, size: float, features: int, outputs: int, *, scaling: bool, unit_rows: bool
+    ) -> tuple[float, float]:
+        counts = self.fit_intercept
+        alike = self.unit_rows is not None or features_are_alike(features)
         return default_settings(
-            *(mu, size, data.width, data.outputs),
-            scaling=self._scales,
-            counts=bool(self.fit_intercept),
-            unit_rows=data.norms is not None,
-            alike=self.unit_rows is not None or features_are_alike(data.width),
+            *(mu, size, features, outputs), scaling=scaling, counts=counts, unit_rows=unit_rows, alike=alike
         )
 
 
@@ -448,7 +439,6 @@ class ProbeData:
     classes: Any
     features: Tensor
     labels: Tensor
-    width: int  # the number of features, without an intercept
     norms: Tensor | None = None  # of the rows before they were scaled to norm 1, if they were
 
     def divided(self, magnitudes: Tensor) -> "ProbeData":
@@ -461,12 +451,12 @@ class ProbeData:
 
         A row is also divided by the root of the number of features: its norm is then about 1.
 
-        >>> data = ProbeData([0, 1], torch.tensor([[2.0, 5.0], [9.0, 1.0]]), torch.tensor([0, 1]), 2)
+        >>> data = ProbeData([0, 1], torch.tensor([[2.0, 5.0], [9.0, 1.0]]), torch.tensor([0, 1]))
         >>> data.scaled(torch.tensor([1.0, 1.0]), torch.tensor([2.0, 8.0])).features
         tensor([[0.3536, 0.3536],
                 [1.0000, 0.0000]])
         """
-        width, labels = self.width, self.labels
+        width, labels = self.features.shape[1], self.labels
         rows = (self.features.double() - center[:width]) / (scale[:width] * width**0.5)
         short, norms = unit_rows(rows)
         rows = torch.where((norms > 1)[:, None], short, rows).to(self.features.dtype)
@@ -478,11 +468,6 @@ class ProbeData:
         """Returns the same data with a feature that has this value in all rows, unless it is 0."""
         column = self.features.new_full((len(self.features), 1), value)
         return replace(self, features=torch.cat((self.features, column), dim=1)) if value else self
-
-    @property
-    def outputs(self) -> int:
-        """The number of scores: one for each class, or 1."""
-        return 1 if self.classes is None else len(self.classes)
 
 
 def _validated(estimator: BaseEstimator, *data: Any, **options: Any) -> Any:
@@ -566,17 +551,6 @@ def seed_of(random_state: Any) -> int | None:
     return int.from_bytes(state.bytes(16), "big")
 
 
-@dataclass(frozen=True)
-class DefaultSettings:
-    """Settings of a model with a target, by ``default_settings``. ``share`` of mu^2 is for the scaling."""
-
-    share: float
-    clip: Norm
-    steps: int
-    momentum: float
-    movement: float
-
-
 def default_settings(
     mu: float,
     public_size: float,
@@ -587,8 +561,8 @@ def default_settings(
     counts: bool,
     unit_rows: bool,
     alike: bool,
-) -> DefaultSettings:
-    """Returns the settings of a probe of which only a target epsilon is given, from public numbers alone.
+) -> tuple[float, float]:
+    """Returns the share of mu^2 for the scaling and the movement, from public numbers alone.
 
     Let mu be the Gaussian-DP parameter of what the target leaves for training after the ``scaling`` of
     features and the ``counts`` of classes, n the public size, and K the number of classes. Rows have a norm
@@ -606,70 +580,71 @@ def default_settings(
     search.
 
     >>> public = {"scaling": True, "counts": True, "unit_rows": True, "alike": True}
-    >>> rule = default_settings(0.268, 50_000, 1280, 10, **public)
-    >>> rule.share, rule.clip, rule.steps, rule.momentum, round(rule.movement)
-    (0.1, Norm(0.3), 32, 0.5, 12499)
+    >>> share, movement = default_settings(0.268, 50_000, 1280, 10, **public)
+    >>> share, round(movement)
+    (0.1, 12499)
     """
     share = scaling_share(mu, public_size, features, unit_rows=unit_rows, alike=alike) if scaling else 0.0
     left = mu * math.sqrt(1 - share - COUNTS_SHARE * counts)
     farthest = (3000.0 if unit_rows else 300.0) * classes
-    return DefaultSettings(share, Norm(0.3), 32, 0.5, min(left * public_size, farthest))
+    return share, min(left * public_size, farthest)
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """How a model will be trained: its settings, and the sums that are released before."""
+    """How a model will be trained, by public numbers: its settings, and the sums that are released before."""
 
     settings: LinearSettings
+    examples: int
+    width: int  # the number of features, without an intercept
+    outputs: int  # the number of scores: one for each class, or 1
     size: float  # what the sum of gradients is divided by
     secure: bool
     sums: Mapping[str, PlannedSum]
     intercept: float  # the feature that is the same in all rows; 0 for none
+    unit_rows: bool
 
     def with_(self, **changes: Any) -> "_Plan":
         """Returns the plan with other settings."""
         return replace(self, settings=replace(self.settings, **changes))
 
-    def shape(self, data: ProbeData) -> torch.Size:
-        """Returns the shape of the weights."""
-        return torch.Size((data.outputs, data.width + (self.intercept != 0)))
+    @property
+    def shape(self) -> torch.Size:
+        """The shape of the weights."""
+        return torch.Size((self.outputs, self.width + (self.intercept != 0)))
 
-    def cost(self, data: ProbeData) -> PrivacyLoss:
-        """Returns what every release costs, for every dataset, before any is made.
-
-        Guarantee: of the data only what ``LinearEstimator._planned`` looks at counts.
-        """
-        settings, examples = self.settings, len(data.features)
-        moves = charged_sensitivity(settings.clip, examples, self.size, secure=self.secure)
+    def account(self) -> PerInstanceAccountant:
+        """Returns the account of every release by what holds for every dataset, before any is made."""
+        settings = self.settings
+        moves = charged_sensitivity(settings.clip, self.examples, self.size, secure=self.secure)
         account = PerInstanceAccountant(settings.mechanism, moves)
-        for planned in self.sums.values():
-            own = charged_sensitivity(planned.clip, examples, self.size, secure=self.secure)
-            account.step_worst_case(torch.zeros(planned.width), mechanism=planned.law, sensitivity=own)
-        account.step_worst_case(torch.zeros(()).expand(self.shape(data)), count=settings.steps)
-        return account.privacy_loss()
+        for one in self.sums.values():
+            theta = torch.zeros(one.width)
+            account.step_worst_case(theta, mechanism=one.law, sensitivity=one.sensitivity)
+        account.step_worst_case(torch.zeros(()).expand(self.shape), count=settings.steps)
+        return account
 
 
 @dataclass(frozen=True)
 class _Training:
-    """The training of one model, with its data: all of it is private, but for the scaling.
+    """The training of one model, with its data: all of it is private, but for the plan and the scaling.
 
     Accounts are made from this when they are asked for, so that fitting costs no more than training.
     """
 
+    plan: _Plan
     data: ProbeData
-    clip: Clip
     run: LinearRun
     sums: Mapping[str, ReleasedSum]
     scaling: tuple[Tensor, Tensor] | None
     magnitudes: Tensor | None
 
     @classmethod
-    def of(cls, given: ProbeData, plan: _Plan) -> "_Training":
+    def of(cls, plan: _Plan, given: ProbeData) -> "_Training":
         """Makes every release of the plan."""
-        settings: dict[str, Any] = {"public_size": plan.size, "secure": plan.secure}
         seed, data, scaling, magnitudes, start = plan.settings.seed, given, None, None, None
         digest = b"" if seed is None else data_digest(given.features, given.labels)
-        sums = PrivateSums(plan.sums, len(given.features), seed=seed, data=digest, **settings)
+        sums = PrivateSums(plan.sums, plan.size, seed, digest, plan.secure)
         if "relative magnitudes" in plan.sums:
             magnitudes = private_magnitudes(given.features, sums)
             data = given.divided(magnitudes)
@@ -684,36 +659,33 @@ class _Training:
             data = data.scaled(*scaling)
         data = data.with_intercept(plan.intercept)
         if "classes" in plan.sums:
-            start = torch.zeros(plan.shape(given), dtype=torch.float64)
-            start[:, -1] = private_log_shares(given.labels, given.outputs, sums=sums) / plan.intercept
+            start = torch.zeros(plan.shape, dtype=torch.float64)
+            start[:, -1] = private_log_shares(given.labels, plan.outputs, sums=sums) / plan.intercept
         run = train_linear(
-            *(data.features, data.labels, data.outputs), **{**vars(plan.settings), **settings, "start": start}
+            *(data.features, data.labels, plan.outputs),
+            **vars(plan.settings),
+            public_size=plan.size,
+            secure=plan.secure,
+            start=start,
         )
-        return cls(data, plan.settings.clip, run, sums.released, scaling, magnitudes)
+        return cls(plan, data, run, sums.released, scaling, magnitudes)
 
     def account(self) -> PerInstanceAccountant:
         """Returns the account of every release."""
-        return self._account(PerInstanceAccountant.step)
-
-    def promised(self) -> PerInstanceAccountant:
-        """Returns the account of every release by what holds for every dataset, and nothing of this one."""
-        return self._account(PerInstanceAccountant.step_worst_case)
-
-    def _account(self, step: Callable[..., None]) -> PerInstanceAccountant:
         account = PerInstanceAccountant(self.run.mechanism, self.run.sensitivity)
-        for each in self.sums.values():
-            step(account, each.theta, mechanism=each.law, sensitivity=each.sensitivity)
+        for planned, theta, _ in self.sums.values():
+            account.step(theta, mechanism=planned.law, sensitivity=planned.sensitivity)
         for one in self.run.trajectory:
-            step(account, one.theta)
+            account.step(one.theta)
         return account
 
     def example_epsilons(self, delta: float, kind: EpsilonKind) -> Tensor:
         """Returns each example's own epsilon, in the order of fit."""
-        examples = ExampleAccountant(self.run.mechanism)
-        for each in self.sums.values():
-            examples.step(each.theta, each.parts(), mechanism=each.law)
+        examples, clip = ExampleAccountant(self.run.mechanism), self.plan.settings.clip
+        for planned, theta, parts in self.sums.values():
+            examples.step(theta, parts(), mechanism=planned.law)
         for step in self.run.trajectory:
-            gradients = clipped_gradients(step.weights, self._features, self.data.labels, self.clip)
+            gradients = clipped_gradients(step.weights, self._features, self.data.labels, clip)
             examples.step(step.theta.reshape(-1), gradients)
         return examples.epsilons(delta, kind)
 
@@ -728,7 +700,7 @@ class _Training:
         attributes = self._features.new_zeros(self._features.shape[1], dtype=torch.float64)
         attributes[: len(rates)] = rates if norms is None else 1.0  # an intercept does not move
         eta = information_losses(
-            *(run.mechanism, run.trajectory, self._features, self.data.labels, self.clip),
+            *(run.mechanism, run.trajectory, self._features, self.data.labels, self.plan.settings.clip),
             attributes,
             kind=kind,
         ).cpu()
