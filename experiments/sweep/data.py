@@ -11,7 +11,7 @@ from torch import Tensor
 from experiments.sweep.settings import FairSearch, Grid, Job, Search
 from ringfence.data.features import Features
 from ringfence.numerics.blocks import one_thread
-from ringfence.training.linear import check_labels, data_digest
+from ringfence.training.linear import checked_labels, data_digest
 
 
 @dataclass(frozen=True)
@@ -136,10 +136,8 @@ def _codes(features: Features, classes: int | None) -> tuple[int, Tensor, Tensor
         return len(known), torch.from_numpy(train), torch.from_numpy(test)
     if features.train_labels.dtype.kind != "i":
         raise ValueError(f"classes is for labels 0, 1, ..., got {classes} where labels are text")
-    given = [torch.from_numpy(labels) for labels in both]
-    for labels in given:
-        check_labels(labels, len(labels), classes)
-    return classes, given[0], given[1]
+    train, test = (checked_labels(torch.from_numpy(labels), len(labels), classes) for labels in both)
+    return classes, train, test
 
 
 def parts(count: int, search: FairSearch) -> tuple[Tensor, Tensor]:

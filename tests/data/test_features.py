@@ -140,7 +140,7 @@ GOOD = {"features": X.tolist(), "label": Y.tolist()}
     [
         ({"label": None}, "must have one column label, got 0"),
         ({"label": [0, 1, None, 1, 1]}, "label must not have missing values, got 1"),
-        ({"label": [0.5] * 5}, "label must hold integers or text, got double"),
+        ({"label": [0.5] * 5}, "labels must hold integers, got float64"),
         ({"features": None}, "must have a column features or columns of numbers, got neither"),
         ({"features": [[1.0, 2.0], [1.0], [], [1.0], [1.0]]}, r"of one length, got lengths \[0, 1, 2\]"),
         ({"features": [1.0] * 5}, "features must be lists of one length"),

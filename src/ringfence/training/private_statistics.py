@@ -12,7 +12,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.noise import side_by_side
 from ringfence.numerics.blocks import at_once
@@ -42,36 +41,21 @@ class PlannedSum(NamedTuple):
     width: int
     clip: Norm
     law: Gaussian
-    sensitivity: Sensitivity  # that of the clip, or what is charged for it
 
     @classmethod
-    def of(cls, width: int, norm: float, mu: float, charged: "Charged") -> "PlannedSum":
+    def of(cls, width: int, norm: float, mu: float) -> "PlannedSum":
         """Returns a sum that a record moves by at most this norm, with the noise that makes it mu-GDP."""
-        return cls(width, Norm(norm), Gaussian(norm / mu), charged(Norm(norm)))
-
-
-Charged = Callable[[Norm], Sensitivity]
-
-
-def _as_clipped(clip: Norm) -> Sensitivity:
-    return Sensitivity.of(clip.sensitivity)
+        return cls(width, Norm(norm), Gaussian(norm / mu))
 
 
 def planned_sums(
-    mu: float,
-    share: float,
-    features: int,
-    classes: int,
-    charged: Charged = _as_clipped,
-    *,
-    unit_rows: bool = False,
+    mu: float, share: float, features: int, classes: int, *, unit_rows: bool = False
 ) -> dict[str, PlannedSum]:
     """Returns the sums that will be released, by name, in their order.
 
     ``share`` of mu^2 is spent on the scaling of the features, half of it on their magnitudes, and
     COUNTS_SHARE on the counts of the classes; where their number is 0 nothing is. Of rows that have norm 1
-    MEAN_SHARE is spent on the mean, and what is left of ``share`` on magnitudes within a row. ``charged``
-    says how far a record is taken to move a sum with this clip.
+    MEAN_SHARE is spent on the mean, and what is left of ``share`` on magnitudes within a row.
 
     >>> sums = planned_sums(1.0, 0.2, features=4, classes=2)
     >>> [(name, each.width) for name, each in sums.items()]
@@ -83,15 +67,15 @@ def planned_sums(
     if share > 0 and unit_rows:
         if share > MEAN_SHARE:
             own = mu * math.sqrt(share - MEAN_SHARE)
-            sums["relative magnitudes"] = PlannedSum.of(features, _APART * root, own, charged)
-        sums["mean"] = PlannedSum.of(features, 1.0, mu * math.sqrt(min(share, MEAN_SHARE)), charged)
+            sums["relative magnitudes"] = PlannedSum.of(features, _APART * root, own)
+        sums["mean"] = PlannedSum.of(features, 1.0, mu * math.sqrt(min(share, MEAN_SHARE)))
     elif share > 0:
-        sums["magnitudes"] = PlannedSum.of(_BINS * features, root, mu * math.sqrt(share / 2), charged)
+        sums["magnitudes"] = PlannedSum.of(_BINS * features, root, mu * math.sqrt(share / 2))
         for number in range(1, _ROUNDS + 1):
             own = mu * math.sqrt(share / 2 / _ROUNDS)
-            sums[f"moments {number}"] = PlannedSum.of(2 * features, _TYPICAL * root, own, charged)
+            sums[f"moments {number}"] = PlannedSum.of(2 * features, _TYPICAL * root, own)
     if classes:
-        sums["classes"] = PlannedSum.of(classes, 1.0, mu * math.sqrt(COUNTS_SHARE), charged)
+        sums["classes"] = PlannedSum.of(classes, 1.0, mu * math.sqrt(COUNTS_SHARE))
     return sums
 
 
@@ -157,16 +141,26 @@ class PrivateSums:
     secure: bool = False
     released: dict[str, ReleasedSum] = field(default_factory=dict)
 
-    def release(self, name: str, theta: Tensor, parts: Callable[[], Iterable[Tensor]]) -> Tensor:
-        """Returns the sum with noise."""
+    def mean(
+        self, name: str, parts: Callable[[], Iterable[Tensor]], theta: Tensor | None = None
+    ) -> tuple[Tensor, float]:
+        """Releases a sum; returns it and the standard deviation of its noise, both over ``public_size``.
+
+        ``theta`` is the sum of all rows of all parts, where there is a quicker way to it.
+        """
         planned = self.plan[name]
         if name in self.released:
             raise ValueError(f"{name} must be released once")
+        if theta is None:
+            theta = torch.stack([part.sum(dim=0) for part in parts()]).sum(dim=0)
         self.released[name] = ReleasedSum(planned, theta, parts)
         if self.secure:
-            return planned.law.release(theta)
-        noise = run_noise(self.seed, self.data, planned.law, planned.clip, (self.public_size,))
-        return planned.law.sample(theta, generator=side_by_side([noise], name, device=theta.device))
+            released = planned.law.release(theta)
+        else:
+            noise = run_noise(self.seed, self.data, planned.law, planned.clip, (self.public_size,))
+            draws = side_by_side([noise], name, device=theta.device)
+            released = planned.law.sample(theta, generator=draws)
+        return released / self.public_size, float(planned.law.sigma) / self.public_size
 
 
 def _chunks(rows: Tensor, width: int) -> Iterator[Tensor]:
@@ -196,7 +190,7 @@ def private_scaling(rows: Tensor, sums: PrivateSums) -> tuple[Tensor, Tensor]:
     >>> ((center / rows.std(0)).round().tolist(), (scale / rows.std(0)).round().tolist())
     ([30.0, 30.0, 30.0], [1.0, 1.0, 1.0])
     """
-    size, width = sums.public_size, rows.shape[1]
+    width = rows.shape[1]
     bins = _BINS * width
 
     def places(some: Tensor) -> Tensor:
@@ -210,8 +204,8 @@ def private_scaling(rows: Tensor, sums: PrivateSums) -> tuple[Tensor, Tensor]:
     counts = rows.new_zeros(bins, dtype=torch.float64)
     for some in _chunks(rows, width):
         counts += torch.bincount(places(some)[some != 0], minlength=bins)
-    found = sums.release("magnitudes", counts, one_hot).view(width, _BINS) / size
-    noise = float(sums.plan["magnitudes"].law.sigma) / size
+    released, noise = sums.mean("magnitudes", one_hot, counts)
+    found = released.view(width, _BINS)
     above = found.mean(dim=0).flip(0).cumsum(0).flip(0)
     summed = torch.arange(_BINS, 0, -1, device=rows.device)
     clear = above > _LONG * above[0].clamp(min=0) + 4 * noise * (summed / width).sqrt()
@@ -226,16 +220,17 @@ def private_scaling(rows: Tensor, sums: PrivateSums) -> tuple[Tensor, Tensor]:
 
     center = torch.zeros_like(scale)
     for number in range(1, _ROUNDS + 1):
-        planned = sums.plan[f"moments {number}"]
+        name = f"moments {number}"
 
-        def moments(c: Tensor = center, s: Tensor = scale, clip: Norm = planned.clip) -> Iterator[Tensor]:
+        def moments(
+            c: Tensor = center, s: Tensor = scale, clip: Norm = sums.plan[name].clip
+        ) -> Iterator[Tensor]:
             for some in _chunks(rows, 2 * width):
                 z = ((some - c) / s).clamp(-1, 1)
                 yield clip(torch.cat((z, z.square()), dim=1))
 
-        theta = _added(moments())
-        mean, square = (sums.release(f"moments {number}", theta, moments) / size).split(width)
-        noise = float(planned.law.sigma) / size
+        released, noise = sums.mean(name, moments)
+        mean, square = released.split(width)
         mean = mean * _james_stein_factor(width * noise**2, mean)
         variance = square - mean.square()
         level = variance.mean().clamp(min=0)
@@ -262,16 +257,15 @@ def private_magnitudes(rows: Tensor, sums: PrivateSums) -> Tensor:
     >>> found.log10().round().int().tolist()
     [-1, 0, 1]
     """
-    width, planned = rows.shape[1], sums.plan["relative magnitudes"]
+    width, clip = rows.shape[1], sums.plan["relative magnitudes"].clip
 
     def apart() -> Iterator[Tensor]:
         for some in _chunks(rows, width):
             there, octave = some != 0, torch.frexp(some).exponent.double()
             mean = (there * octave).sum(dim=1, keepdim=True) / there.sum(dim=1, keepdim=True).clamp(min=1)
-            yield planned.clip(there * (octave - mean))
+            yield clip(there * (octave - mean))
 
-    found = sums.release("relative magnitudes", _added(apart()), apart) / sums.public_size
-    noise = float(planned.law.sigma) / sums.public_size
+    found, noise = sums.mean("relative magnitudes", apart)
     return torch.exp2((found * _james_stein_factor(width * noise**2, found)).clamp(-_OCTAVES, _OCTAVES))
 
 
@@ -288,21 +282,11 @@ def private_row_scaling(rows: Tensor, sums: PrivateSums) -> tuple[Tensor, Tensor
     >>> [part.numpy().round(2).tolist() for part in private_row_scaling(rows, sums)]
     [[0.63, 0.63], [0.32, 0.32]]
     """
-    width, planned = rows.shape[1], sums.plan["mean"]
-
-    def clipped() -> Iterator[Tensor]:
-        return map(planned.clip, _chunks(rows, width))
-
-    mean = sums.release("mean", _added(clipped()), clipped) / sums.public_size
-    noise = float(planned.law.sigma) / sums.public_size
+    width, clip = rows.shape[1], sums.plan["mean"].clip
+    mean, noise = sums.mean("mean", lambda: map(clip, _chunks(rows, width)))
     center = mean * _james_stein_factor(width * noise**2, mean)
     left = max(1 - float(center.square().sum()), noise, _LEAST_VARIANCE)
     return center, torch.full_like(center, math.sqrt(left / width))
-
-
-def _added(parts: Iterable[Tensor]) -> Tensor:
-    """Returns the sum of all rows of all parts."""
-    return torch.stack([part.sum(dim=0) for part in parts]).sum(dim=0)
 
 
 def _james_stein_factor(noise: float, found: Tensor) -> float:
@@ -326,10 +310,8 @@ def private_log_shares(labels: Tensor, classes: int, *, sums: PrivateSums) -> Te
         for some in labels.split(at_once(_ENTRIES, each=classes)):
             yield torch.nn.functional.one_hot(some, classes).double()
 
-    theta = torch.bincount(labels, minlength=classes).double()
-    counts, noise = sums.release("classes", theta, one_hot), float(sums.plan["classes"].law.sigma)
-    apart = counts - counts.mean()
-    counts = (counts.mean() + apart * _james_stein_factor((classes - 1) * noise**2, apart)).clamp(
-        min=max(noise, 1.0)
-    )
-    return torch.log(counts / counts.sum())
+    shares, noise = sums.mean("classes", one_hot, torch.bincount(labels, minlength=classes).double())
+    apart = shares - shares.mean()
+    left = apart * _james_stein_factor((classes - 1) * noise**2, apart)
+    shares = (shares.mean() + left).clamp(min=max(noise, 1 / sums.public_size))
+    return torch.log(shares / shares.sum())

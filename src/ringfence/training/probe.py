@@ -1,11 +1,10 @@
 """Linear models on fixed features, trained privately: scikit-learn outside, torch inside."""
 
 import math
-import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from numbers import Integral
 from typing import Any, Self
 
@@ -14,6 +13,7 @@ import torch
 from scipy.sparse import issparse  # type: ignore[import-untyped]
 from scipy.special import log_softmax  # type: ignore[import-untyped]
 from sklearn.base import BaseEstimator, ClassifierMixin, clone, is_regressor
+from sklearn.preprocessing import LabelEncoder
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -60,7 +60,6 @@ from ringfence.training.target import Target, law_of_target
 _NO_TARGET: dict[str, Any] = {"clip": Clamp(1e-3), "learning_rate": 1.0, "steps": 10, "momentum": 0.0}
 _WITH_TARGET: dict[str, Any] = {"steps": 32, "momentum": 0.5}
 _INTERCEPT = 0.3  # the feature that is the same in all rows, where there is a target
-_MANY = 100  # classes of integers: more are likely to be numbers
 
 
 @dataclass(eq=False, repr=False)
@@ -107,8 +106,14 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
     def account_(self) -> PerInstanceAccountant:
         """The account of every release of the fit."""
         training = self._fitted_run("account_")
+        plan = training.plan
         with one_thread(self.coef_.size):
-            return training.account()
+            account = plan.nothing_yet()
+            for planned, theta, _ in training.sums.values():
+                account.step(theta, mechanism=planned.law, sensitivity=plan.moves(planned.clip))
+            for step in training.run.trajectory:
+                account.step(step.theta)
+            return account
 
     def example_epsilons(self, delta: float, kind: EpsilonKind = "ex_post") -> Any:
         """Returns each training example's own epsilon, in the order of fit (``ExampleAccountant``).
@@ -116,7 +121,15 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         The numbers are computed when they are asked for, from the training data. The fitted probe refers
         to that data, but is saved without it. The numbers are sensitive.
         """
-        return self._fitted_run("example_epsilons").example_epsilons(delta, kind).numpy()
+        training = self._fitted_run("example_epsilons")
+        run, clip, labels = training.run, training.plan.settings.clip, training.data.labels
+        examples = ExampleAccountant(run.mechanism)
+        for planned, theta, parts in training.sums.values():
+            examples.step(theta, parts(), mechanism=planned.law)
+        for step in run.trajectory:
+            gradients = clipped_gradients(step.weights, training.features, labels, clip)
+            examples.step(step.theta.reshape(-1), gradients)
+        return examples.epsilons(delta, kind).numpy()
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns the state without the training data, which a model that is passed on must not carry.
@@ -175,9 +188,7 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
     def _prepared(self, X: Any, y: Any) -> "tuple[_Plan, ProbeData]":  # noqa: N803
         """Returns the plan, and the data mapped by what is public; everything about them is checked here."""
         with np.errstate(over="ignore"):  # what float32 does not hold is refused
-            X, y = _validated(  # noqa: N806
-                *(self, X, y), dtype=np.float32, accept_sparse="csr", y_numeric=is_regressor(self)
-            )
+            X, y = _validated(self, X, y, dtype=np.float32, y_numeric=is_regressor(self))  # noqa: N806
             classes, labels = self._labels(y)
             plan = self._plan(*X.shape, outputs=1 if classes is None else len(classes))
             norms, features = None, self._mapped(X)
@@ -213,7 +224,7 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
     def _scores(self, X: Any) -> Any:  # noqa: N803
         """Returns the scores, (n, outputs); of two classes one number, their difference."""
         check_is_fitted(self)
-        X = _validated(self, X, dtype=np.float64, reset=False, accept_sparse="csr")  # noqa: N806
+        X = _validated(self, X, dtype=np.float64, reset=False)  # noqa: N806
         return self._seen(X) @ self.coef_.T + self.intercept_
 
     def _seen(self, X: Any) -> Any:  # noqa: N803
@@ -252,7 +263,6 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
             raise ValueError("private_scaling must be False where target_epsilon is None, got True")
         divided = checks.flag("unit_rows", self.unit_rows or False)
         intercept = 1.0 if checks.flag("fit_intercept", self.fit_intercept) else 0.0
-        charged = partial(charged_sensitivity, examples=examples, public_size=size, secure=secure)
         chosen, sums = _NO_TARGET, {}
         if target is None:
             if self.mechanism is None or isinstance(self.mechanism, str):
@@ -269,7 +279,7 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
             share, movement = self._rule(mu, size, width, outputs, scaling=scaling, unit_rows=divided)
             columns = width + (outputs == 1)  # what is predicted is scaled like a feature
             counted = outputs if intercept and outputs > 1 else 0
-            sums = planned_sums(mu, share, columns, counted, charged, unit_rows=divided and outputs > 1)
+            sums = planned_sums(mu, share, columns, counted, unit_rows=divided and outputs > 1)
         chosen = {
             name: value if (own := getattr(self, name)) is None else own for name, value in chosen.items()
         }
@@ -404,20 +414,26 @@ class LinearProbe(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
                 "fisher_information_loss needs private_scaling to be False: counts of magnitudes jump where "
                 "a feature passes a power of two, which no finite eta bounds"
             )
-        scale = np.broadcast_to(np.asarray(plain(self.public_scale), np.float64), training.plan.width)
-        return training.fisher_information_loss(torch.from_numpy(1 / scale * UP), kind).numpy()
+        run, norms, features = training.run, training.data.norms, training.features
+        # how fast each feature moves with what was given to fit; an intercept does not move
+        rates = torch.zeros(features.shape[1], dtype=torch.float64, device=features.device)
+        rates[: training.plan.width] = 1 / checks.positive("public_scale", self.public_scale) * UP
+        fastest = float(rates.max())
+        if norms is not None:
+            rates[: training.plan.width] = 1.0
+        eta = information_losses(
+            *(run.mechanism, run.trajectory, features, training.data.labels, training.plan.settings.clip),
+            rates,
+            kind=kind,
+        ).cpu()
+        if norms is not None:
+            # dividing a row by its norm moves it by at most 1 / norm times what it was moved by
+            eta = torch.where(norms > 0, eta / norms.cpu(), torch.inf) * UP * fastest * UP
+        return eta.numpy()
 
     def _labels(self, y: Any) -> tuple[Any, Any]:
         check_classification_targets(y)
-        classes, codes = class_codes(y, self.public_classes)
-        if self.public_classes is None and np.issubdtype(classes.dtype, np.integer) and len(classes) > _MANY:
-            warnings.warn(
-                f"y has {len(classes)} different integers, and each is taken for a class of its own: "
-                "LinearRegression predicts numbers, and public_classes says that they are classes",
-                UserWarning,
-                stacklevel=5,
-            )
-        return classes, codes
+        return class_codes(y, self.public_classes)
 
     def _rule(
         self, mu: float, size: float, features: int, outputs: int, *, scaling: bool, unit_rows: bool
@@ -440,11 +456,6 @@ class ProbeData:
     features: Tensor
     labels: Tensor
     norms: Tensor | None = None  # of the rows before they were scaled to norm 1, if they were
-
-    def divided(self, magnitudes: Tensor) -> "ProbeData":
-        """Returns the same data with features divided by these numbers, and rows by the norm that is left."""
-        rows, _ = unit_rows(self.features.double() / magnitudes)
-        return replace(self, features=rows.to(self.features.dtype))
 
     def scaled(self, center: Tensor, scale: Tensor) -> "ProbeData":
         """Returns the same data with features shifted and divided, and no row of norm above 1.
@@ -473,7 +484,7 @@ class ProbeData:
 def _validated(estimator: BaseEstimator, *data: Any, **options: Any) -> Any:
     """Returns the data after scikit-learn's checks, which note the number and the names of the features."""
     try:
-        return validate_data(estimator, *map(plain, data), **options)
+        return validate_data(estimator, *map(plain, data), accept_sparse="csr", **options)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         if "contains NaN" in str(error):  # the advice that follows is an imputer, fitted to private data
             raise ValueError(
@@ -498,19 +509,14 @@ def class_codes(y: Any, public_classes: Any = None) -> tuple[Any, Any]:
     (['a', 'b'], [1, 0, 1])
     """
     try:
-        classes = np.unique(y if public_classes is None else np.asarray(plain(public_classes)))
-        codes = np.searchsorted(classes, y).clip(max=len(classes) - 1)
-    except (TypeError, ValueError, RuntimeError):
-        raise TypeError(f"public_classes must hold labels like y's, got {public_classes!r}") from None
-    if public_classes is not None and len(classes) < 2:
-        raise ValueError(f"public_classes must hold 2 classes at least, got {public_classes!r}")
-    outside = classes[codes] != y
-    if outside.any():
-        first = int(np.argmax(outside))
-        raise ValueError(f"y must hold public_classes only, got {np.asarray(y)[first]} at index {first}")
-    if len(classes) < 2:
-        raise ValueError(f"y must hold at least 2 classes, got {len(classes)} class")
-    return classes, codes.astype(np.int64)
+        encoder = LabelEncoder().fit(y if public_classes is None else plain(public_classes))
+        codes = encoder.transform(y)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"y must hold labels of public_classes, {public_classes!r}: {error}") from None
+    if len(encoder.classes_) < 2:
+        name = "y" if public_classes is None else "public_classes"
+        raise ValueError(f"{name} must hold at least 2 classes, got {len(encoder.classes_)} class")
+    return encoder.classes_, codes
 
 
 def unit_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -613,15 +619,21 @@ class _Plan:
         """The shape of the weights."""
         return torch.Size((self.outputs, self.width + (self.intercept != 0)))
 
+    def moves(self, clip: Clip) -> Sensitivity:
+        """Returns how far a record is taken to move a sum with this clip."""
+        return charged_sensitivity(clip, self.examples, self.size, secure=self.secure)
+
+    def nothing_yet(self) -> PerInstanceAccountant:
+        """Returns an account without a release."""
+        return PerInstanceAccountant(self.settings.mechanism, self.moves(self.settings.clip))
+
     def account(self) -> PerInstanceAccountant:
         """Returns the account of every release by what holds for every dataset, before any is made."""
-        settings = self.settings
-        moves = charged_sensitivity(settings.clip, self.examples, self.size, secure=self.secure)
-        account = PerInstanceAccountant(settings.mechanism, moves)
+        account = self.nothing_yet()
         for one in self.sums.values():
             theta = torch.zeros(one.width)
-            account.step_worst_case(theta, mechanism=one.law, sensitivity=one.sensitivity)
-        account.step_worst_case(torch.zeros(()).expand(self.shape), count=settings.steps)
+            account.step_worst_case(theta, mechanism=one.law, sensitivity=self.moves(one.clip))
+        account.step_worst_case(torch.zeros(()).expand(self.shape), count=self.settings.steps)
         return account
 
 
@@ -647,7 +659,8 @@ class _Training:
         sums = PrivateSums(plan.sums, plan.size, seed, digest, plan.secure)
         if "relative magnitudes" in plan.sums:
             magnitudes = private_magnitudes(given.features, sums)
-            data = given.divided(magnitudes)
+            rows, _ = unit_rows(given.features.double() / magnitudes)
+            data = replace(given, features=rows.to(given.features.dtype))
         if "mean" in plan.sums:
             scaling = private_row_scaling(data.features, sums)
         elif "magnitudes" in plan.sums:
@@ -670,44 +683,7 @@ class _Training:
         )
         return cls(plan, data, run, sums.released, scaling, magnitudes)
 
-    def account(self) -> PerInstanceAccountant:
-        """Returns the account of every release."""
-        account = PerInstanceAccountant(self.run.mechanism, self.run.sensitivity)
-        for planned, theta, _ in self.sums.values():
-            account.step(theta, mechanism=planned.law, sensitivity=planned.sensitivity)
-        for one in self.run.trajectory:
-            account.step(one.theta)
-        return account
-
-    def example_epsilons(self, delta: float, kind: EpsilonKind) -> Tensor:
-        """Returns each example's own epsilon, in the order of fit."""
-        examples, clip = ExampleAccountant(self.run.mechanism), self.plan.settings.clip
-        for planned, theta, parts in self.sums.values():
-            examples.step(theta, parts(), mechanism=planned.law)
-        for step in self.run.trajectory:
-            gradients = clipped_gradients(step.weights, self._features, self.data.labels, clip)
-            examples.step(step.theta.reshape(-1), gradients)
-        return examples.epsilons(delta, kind)
-
-    def fisher_information_loss(self, rates: Tensor, kind: InformationNorm) -> Tensor:
-        """Returns an upper bound of eta for each example's features as given to fit, in the order of fit.
-
-        ``rates`` say how fast each feature moves with what was given to fit. Dividing a row by its norm N
-        moves no row by more than 1 / N times what it was moved by, so that eta is at most 1 / N times that of
-        the scaled row. Counts of classes say nothing about features.
-        """
-        norms, run = self.data.norms, self.run
-        attributes = self._features.new_zeros(self._features.shape[1], dtype=torch.float64)
-        attributes[: len(rates)] = rates if norms is None else 1.0  # an intercept does not move
-        eta = information_losses(
-            *(run.mechanism, run.trajectory, self._features, self.data.labels, self.plan.settings.clip),
-            attributes,
-            kind=kind,
-        ).cpu()
-        if norms is None:
-            return eta
-        return torch.where(norms > 0, eta / norms.cpu(), torch.inf) * UP * float(rates.max()) * UP
-
     @property
-    def _features(self) -> Tensor:
+    def features(self) -> Tensor:
+        """Features as gradients were computed from them."""
         return self.data.features.to(self.run.weights.dtype)
