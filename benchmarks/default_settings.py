@@ -116,8 +116,8 @@ def default_settings(size: int, features: int, classes: int, mu: float) -> Setti
     """What the library takes."""
     divided, alike = rows_are_divided(mu, size, features), features_are_alike(features)
     public = {"scaling": True, "counts": True, "unit_rows": divided, "alike": alike}
-    rule = settings_of_rule(mu, size, features, classes, **public)
-    return Settings(rule.share, divided, rule.clip.norm, rule.steps, rule.movement)
+    share, movement = settings_of_rule(mu, size, features, classes, **public)
+    return Settings(share, divided, 0.3, 32, movement)
 
 
 def left(share: float, mu: float) -> float:
@@ -162,7 +162,7 @@ def right_answers(
             int(torch.randint(2**40, (1,), generator=generator, device=generator.device)),
         )
         plan = planned_sums(mu, share, width, data.classes, unit_rows=unit_rows)
-        sums = PrivateSums(plan, size, float(size), seed, b"", secure=False)
+        sums = PrivateSums(plan, float(size), seed)
         if unit_rows:
             train, *seen = (rows(part) for part in (train, *seen))
         if "relative magnitudes" in plan:

@@ -162,8 +162,8 @@ def test_scores_that_have_no_digits_are_refused() -> None:
     ("changes", "message"),
     [
         ({"kind": "worst"}, r"kind must be one of .*, got 'worst'"),
-        ({"labels": torch.tensor([0, 1, 2, 1, 3])}, "labels must be in 0 .. 2, got 3 at index 4"),
-        ({"labels": torch.tensor([0, 1])}, "labels must be 5 int64 numbers"),
+        ({"labels": torch.tensor([0, 1, 2, 1, 3])}, r"labels must be integers in 0 \.\. 2, got 3\.0 at index \[4\]"),
+        ({"labels": torch.tensor([0, 1])}, "labels must be 5 numbers, got shape"),
         ({"features": torch.zeros(5, 3)}, "features \\(n, p\\), got shapes \\[3, 4\\] and \\[5, 3\\]"),
         ({"features": torch.full((5, 4), torch.nan)}, "features must not be NaN"),
         ({"weights": torch.full((3, 4), torch.inf)}, "weights must be finite"),
@@ -207,7 +207,7 @@ def test_of_a_probe_is_about_the_raw_features_over_all_steps(
     scale = np.arange(1.0, 7.0)
     probe = fitted(labels, clip=clip, fit_intercept=intercept, public_center=0.5, public_scale=scale)
     run = probe._training
-    codes, rule, trajectory = run.data.labels, run.clip, run.run.trajectory
+    codes, rule, trajectory = run.data.labels, run.plan.settings.clip, run.run.trajectory
     raw = torch.from_numpy(FEATURES).double()
 
     def scaled(record: Tensor) -> Tensor:

@@ -116,12 +116,11 @@ def _from_arrays(path: Path, arrays: Arrays) -> Features:
         raise ValueError(f"{path} must hold features under one of {wanted}, got {got or 'none of them'}")
     splits = []
     for features, labels in (found[0][:2], found[0][2:]):
-        given = [key in arrays for key in (features, labels)]
-        if not any(given):
+        given = [key for key in (features, labels) if key in arrays]
+        if not given:
             continue
-        if not all(given):
-            there, missing = (features, labels) if given[0] else (labels, features)
-            raise ValueError(f"{path} holds {there} but no {missing}")
+        if len(given) == 1:
+            raise ValueError(f"{path} must hold both {features} and {labels}, got {given[0]} alone")
         x, y = _numbers(path, features, arrays[features]), _labels(path, labels, arrays[labels])
         if len(x) != len(y):
             raise ValueError(f"{path}: {features} holds {len(x)} examples, {labels} {len(y)}")

@@ -101,7 +101,7 @@ def test_labels() -> None:
     assert data.test[1].tolist() == [1, -1] * 5  # a label that training never saw is never right
     with pytest.raises(ValueError, match=r"classes is for labels 0, 1, \.\.\., got 3 where labels are text"):
         sweep_data(words, replace(GRID, classes=3), "paper")
-    with pytest.raises(ValueError, match=r"labels must be in 0 \.\. 1, got 2 at index 2"):
+    with pytest.raises(ValueError, match=r"labels must be integers in 0 \.\. 1, got 2\.0 at index"):
         sweep_data(DATA, replace(GRID, classes=2), "paper")
     assert sweep_data(DATA, replace(GRID, classes=7), "paper").classes == 7
 
