@@ -15,7 +15,6 @@ from pathlib import Path
 
 from experiments.information.network import NetworkSettings
 from experiments.information.networks import ROUNDS, run_networks, write_rows
-from experiments.sweep.runner import Workers
 
 
 def main(words: list[str]) -> None:
@@ -34,9 +33,6 @@ def main(words: list[str]) -> None:
         help="fields of NetworkSettings, such as model=\"'small'\" epochs=10,20 search.clip=0.1,1",
     )
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    parser.add_argument("--engine", default="local", choices=["local", "ray"])
-    parser.add_argument("--address", help="of a Ray cluster")
-    parser.add_argument("--per-gpu", type=int, default=1, help="with --engine ray: networks that share a GPU")
     parser.add_argument("--draw", type=Path, metavar="CSV", help="draw this file, or the rows of this folder")
     parser.add_argument("--probe", type=Path, metavar="CSV", help="with --draw: rows of the probe's panels")
     asked = parser.parse_args(words)
@@ -48,8 +44,8 @@ def main(words: list[str]) -> None:
         return
     if asked.images is None:
         raise ValueError("IMAGES must be given: a .npz file of images")
-    workers = Workers(asked.engine, asked.address, asked.device, asked.per_gpu)
-    print(run_networks(asked.images, asked.out, settings_of(asked.set), rounds=asked.rounds, workers=workers))
+    settings = settings_of(asked.set)
+    print(run_networks(asked.images, asked.out, settings, rounds=asked.rounds, device=asked.device))
 
 
 def settings_of(words: list[str]) -> NetworkSettings:
