@@ -83,8 +83,6 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
     random_state: Any = None
     device: str = "cpu"
 
-    _target_clip = Norm(0.3)  # where there is a target
-
     def __sklearn_tags__(self) -> Any:
         """Returns what scikit-learn's checks may expect: features may be sparse."""
         tags = super().__sklearn_tags__()
@@ -155,12 +153,6 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
     @abstractmethod
     def _labels(self, y: Any) -> tuple[Any, Any]:
         """Returns the classes in order and each label's place; or None and the numbers to be predicted."""
-
-    @abstractmethod
-    def _rule(
-        self, mu: float, size: float, features: int, outputs: int, *, scaling: bool, unit_rows: bool
-    ) -> tuple[float, float]:
-        """Returns the share of mu^2 for the scaling, and the movement (``default_settings``)."""
 
     def _fit(self, X: Any, y: Any) -> "_Training":  # noqa: N803
         """Trains, and sets what all estimators have."""
@@ -273,13 +265,17 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
             law = self.mechanism
         else:
             law, mu, intercept = law_of_target(self.mechanism), target.mu, _INTERCEPT * intercept
-            chosen = {**_NO_TARGET, **_WITH_TARGET, "clip": self._target_clip}
+            chosen = {**_NO_TARGET, **_WITH_TARGET, "clip": Norm(0.3 if outputs > 1 else 0.2)}
             if self.unit_rows is None:
                 divided = not scaling or (outputs > 1 and rows_are_divided(mu, size, width))
-            share, movement = self._rule(mu, size, width, outputs, scaling=scaling, unit_rows=divided)
-            columns = width + (outputs == 1)  # what is predicted is scaled like a feature
-            counted = outputs if intercept and outputs > 1 else 0
-            sums = planned_sums(mu, share, columns, counted, unit_rows=divided and outputs > 1)
+            kind, columns, counted = divided, width, outputs if intercept else 0
+            if outputs == 1:  # what is predicted is scaled like a feature, and no row has norm 1
+                kind, columns, counted = False, width + 1, 0
+            alike = self.unit_rows is not None or features_are_alike(width)
+            share = scaling_share(mu, size, columns, unit_rows=kind, alike=alike) if scaling else 0.0
+            sums = planned_sums(mu, share, columns, counted, unit_rows=kind)
+            left = mu * math.sqrt(1 - share - COUNTS_SHARE * (counted > 0))
+            movement = default_movement(left * size, outputs, unit_rows=divided)
         chosen = {
             name: value if (own := getattr(self, name)) is None else own for name, value in chosen.items()
         }
@@ -309,7 +305,7 @@ class LinearProbe(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
 
     The shortest way is ``LinearProbe(target_epsilon=1.0, target_delta=1e-5)``: the sigma is found with which
     training is (epsilon, delta)-differentially private for every dataset, and what is not given follows from
-    a rule of public numbers (``default_settings``). ``mechanism`` is then the name of a law that needs only a
+    a rule of public numbers (``default_movement``). ``mechanism`` is then the name of a law that needs only a
     sigma ("gaussian", "sign"), or a mechanism whose bound is kept and whose sigma is replaced.
 
     Parameters: ``mechanism``; ``clip``, a ``Clip``, or a number c for ``Clamp(c)``; ``learning_rate``;
@@ -435,15 +431,6 @@ class LinearProbe(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
         check_classification_targets(y)
         return class_codes(y, self.public_classes)
 
-    def _rule(
-        self, mu: float, size: float, features: int, outputs: int, *, scaling: bool, unit_rows: bool
-    ) -> tuple[float, float]:
-        counts = self.fit_intercept
-        alike = self.unit_rows is not None or features_are_alike(features)
-        return default_settings(
-            *(mu, size, features, outputs), scaling=scaling, counts=counts, unit_rows=unit_rows, alike=alike
-        )
-
 
 @dataclass(frozen=True)
 class ProbeData:
@@ -557,23 +544,13 @@ def seed_of(random_state: Any) -> int | None:
     return int.from_bytes(state.bytes(16), "big")
 
 
-def default_settings(
-    mu: float,
-    public_size: float,
-    features: int,
-    classes: int,
-    *,
-    scaling: bool,
-    counts: bool,
-    unit_rows: bool,
-    alike: bool,
-) -> tuple[float, float]:
-    """Returns the share of mu^2 for the scaling and the movement, from public numbers alone.
+def default_movement(reach: float, outputs: int, *, unit_rows: bool) -> float:
+    """Returns how far the weights go where only a target is given, by public numbers alone.
 
-    Let mu be the Gaussian-DP parameter of what the target leaves for training after the ``scaling`` of
-    features and the ``counts`` of classes, n the public size, and K the number of classes. Rows have a norm
-    of about 1. The movement of a run is how far the weights would go if all clipped gradients of all its
-    steps were the same vector of norm 1:
+    ``reach`` is mu n: the Gaussian-DP parameter of what the target leaves for training after the scaling of
+    features and the counts of classes, times the public size. ``outputs`` is the number of classes K, or 1
+    for a regression. Rows have a norm of about 1. The movement of a run is how far the weights would go if
+    all clipped gradients of all its steps were the same vector of norm 1:
 
         movement = learning_rate * clip * steps / (1 - momentum).
 
@@ -583,17 +560,17 @@ def default_settings(
     clipped gradients no longer balance each other, and accuracy falls. A smaller clip lets examples that are
     hopelessly on the wrong side weigh as much as those in doubt, and scores grow too large; with a larger one
     gradients fade beside the noise. ``benchmarks/default_settings.py`` compares the rule with the best of a
-    search.
+    search. The slopes of squared errors do not fade as those of a softmax do: there the weights go a quarter
+    as far, and stop where steps would overshoot.
 
-    >>> public = {"scaling": True, "counts": True, "unit_rows": True, "alike": True}
-    >>> share, movement = default_settings(0.268, 50_000, 1280, 10, **public)
-    >>> share, round(movement)
-    (0.1, 12499)
+    >>> default_movement(12_500, 10, unit_rows=True), default_movement(12_500, 10, unit_rows=False)
+    (12500, 3000.0)
+    >>> default_movement(100, 1, unit_rows=False)
+    25.0
     """
-    share = scaling_share(mu, public_size, features, unit_rows=unit_rows, alike=alike) if scaling else 0.0
-    left = mu * math.sqrt(1 - share - COUNTS_SHARE * counts)
-    farthest = (3000.0 if unit_rows else 300.0) * classes
-    return share, min(left * public_size, farthest)
+    if outputs == 1:
+        return min(reach / 4, 60.0)
+    return min(reach, (3000.0 if unit_rows else 300.0) * outputs)
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,11 @@
 """Linear regression on fixed features, trained privately."""
 
-import math
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import RegressorMixin
 
-from ringfence.training.clipping import Norm
-from ringfence.training.private_statistics import scaling_share
 from ringfence.training.probe import LinearEstimator
 
 
@@ -33,7 +30,6 @@ class LinearRegression(RegressorMixin, LinearEstimator):  # type: ignore[misc]
 
     secure = False  # the rounding of squared errors is not charged
     public_classes = None
-    _target_clip = Norm(0.2)
 
     def fit(self, X: Any, y: Any) -> Self:  # noqa: N803 (scikit-learn's names)
         """Trains on features (n, p), dense or sparse, and numbers (n,)."""
@@ -49,13 +45,3 @@ class LinearRegression(RegressorMixin, LinearEstimator):  # type: ignore[misc]
 
     def _labels(self, y: Any) -> tuple[None, Any]:
         return None, np.asarray(y, dtype=np.float32)
-
-    def _rule(
-        self, mu: float, size: float, features: int, outputs: int, *, scaling: bool, unit_rows: bool
-    ) -> tuple[float, float]:
-        """Returns the rule for squared errors, whose slopes do not fade as those of a softmax do.
-
-        Weights go a quarter as far as by ``default_settings``, and stop where steps would overshoot.
-        """
-        share = scaling_share(mu, size, features + 1) if scaling else 0.0
-        return share, min(math.sqrt(1 - share) * mu * size / 4, 60.0)
