@@ -12,7 +12,6 @@ import ringfence as rf
 from ringfence.numerics import diagonal_plus_low_rank
 from ringfence.training import linear_information as subject
 from ringfence.training.linear_information import linear_information
-from tests.afresh import afresh
 from tests.mechanisms.cases import CASES, Case
 
 CLIPS = (rf.Clamp(0.3), rf.Norm(0.9), rf.Norm(0.9, each=0.3))
@@ -181,11 +180,6 @@ def test_bad_arguments_are_refused_by_name(changes: dict[str, Any], message: str
     arguments = {"mechanism": rf.Gaussian(1.0), "clip": rf.Clamp(1.0), **arguments, **changes}
     with pytest.raises(ValueError, match=message):
         linear_information(**arguments)
-
-
-def test_needs_no_scikit_learn() -> None:
-    ran = afresh("import ringfence.training.linear_information", without=["sklearn"])
-    assert ran.returncode == 0, ran.stderr
 
 
 # ------------------------------------------------------------------ the probe
