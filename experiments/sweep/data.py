@@ -105,11 +105,7 @@ def sweep_data(features: Features, grid: Grid, search: Search, public: Features 
     classes, codes, test_codes = _codes(features, grid.classes)
 
     def tensor(values: Any) -> Tensor:
-        scaled = ((values - center) / scale).astype(np.float32)
-        if grid.unit_rows:  # every row by itself alone; a row of zeros stays one
-            norms = np.linalg.norm(scaled.astype(np.float64), axis=1, keepdims=True)
-            scaled = (scaled / np.where(norms == 0, 1.0, norms)).astype(np.float32)
-        return torch.from_numpy(scaled)
+        return torch.from_numpy(((values - center) / scale).astype(np.float32))
 
     x, test = tensor(features.train_features), (tensor(features.test_features), test_codes)
     train, validation = (x, codes), None

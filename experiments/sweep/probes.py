@@ -66,7 +66,7 @@ def run_sweep(
         "delta": grid.delta,
         "classes": data.classes,
         "data file (SHA-256)": data.fingerprint,
-        "grid (SHA-256)": digest([[(setting.key, seed) for setting, seed in jobs], split, grid.unit_rows]),
+        "grid (SHA-256)": digest([[(setting.key, seed) for setting, seed in jobs], split]),
     }
     batches = [jobs[start : start + size] for start in range(0, len(jobs), size)]
     work = OnDevice(partial(measure, delta=grid.delta), data, device)
