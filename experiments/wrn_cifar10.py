@@ -113,7 +113,8 @@ class Training:
         torch.backends.cudnn.benchmark = True
         splits = read_images(given.data).splits
         train, self.test = (
-            tuple(torch.from_numpy(part).to(device) for part in splits[name]) for name in ("train", "test")
+            (torch.from_numpy(splits[name][0]).to(device), torch.from_numpy(splits[name][1]).to(device))
+            for name in ("train", "test")
         )
         torch.manual_seed(0 if given.seed is None else given.seed)  # of the first weights, which are public
         network = standardised_wide_resnet(given.depth, given.width).to(device)

@@ -132,8 +132,8 @@ def _codes(features: Features, classes: int | None) -> tuple[int, Tensor, Tensor
         return len(known), torch.from_numpy(train), torch.from_numpy(test)
     if features.train_labels.dtype.kind != "i":
         raise ValueError(f"classes is for labels 0, 1, ..., got {classes} where labels are text")
-    train, test = (checked_labels(torch.from_numpy(labels), len(labels), classes) for labels in both)
-    return classes, train, test
+    given = [checked_labels(torch.from_numpy(labels), len(labels), classes) for labels in both]
+    return classes, given[0], given[1]
 
 
 def parts(count: int, search: FairSearch) -> tuple[Tensor, Tensor]:

@@ -167,3 +167,29 @@ def test_shares_are_right_where_noise_is_small_and_even_where_it_is_large() -> N
     assert float(shares[0][1]) == pytest.approx(0.03, abs=0.01)
     assert float(shares[1].min()) > 0.2
     assert all(float(share.sum()) == pytest.approx(1.0) for share in shares)
+
+
+def test_what_is_made_of_noisy_sums_is_what_the_results_were_measured_with() -> None:
+    """Recorded: docs/results compares this rule with a search, and no constant of it may move unnoticed."""
+    rows = torch.randn(600, 4, generator=torch.Generator().manual_seed(2)).double()
+    rows = rows * torch.tensor([1e-2, 1.0, 1.0, 30.0]) + 0.5
+    for mu, center, scale in (
+        (3.0, [0.471676, 0.467205, 0.425073, -0.774732], [0.050582, 0.726036, 0.72144, 21.778]),
+        (0.4, [0.466457, 0.485277, 0.377486, -1.07671], [0.0486818, 0.683946, 0.765804, 21.0187]),
+        (0.1, [0.349924, 0.278106, 0.155351, 0.275262], [0.219089, 0.729312, 0.456774, 2.298]),
+    ):
+        found = private_scaling(rows, sums(4, mu=mu, public_size=600.0))
+        assert [part.tolist() for part in found] == [
+            pytest.approx(center, rel=1e-5),
+            pytest.approx(scale, rel=1e-5),
+        ]
+    own = PrivateSums(planned_sums(0.5, 0.1, 4, 0, unit_rows=True), 600.0, seed=0)
+    center, scale = private_row_scaling(torch.nn.functional.normalize(rows), own)
+    assert center.tolist() == pytest.approx([0.0347894, 0.0582093, 0.0533915, -0.0568836], rel=1e-5)
+    assert scale.tolist() == pytest.approx([0.497322] * 4, rel=1e-5)
+    own = PrivateSums(planned_sums(0.3, 0.25, 4, 3, unit_rows=True), 600.0, seed=0)
+    assert private_magnitudes(rows, own).tolist() == pytest.approx(
+        [0.411292, 0.469412, 0.473856, 13.4232], rel=1e-5
+    )
+    shares = private_log_shares(torch.tensor([0] * 400 + [1] * 190 + [2] * 10), 3, sums=own).exp()
+    assert shares.tolist() == pytest.approx([0.650707, 0.30427, 0.0450233], rel=1e-5)

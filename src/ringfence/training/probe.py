@@ -182,7 +182,8 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         with np.errstate(over="ignore"):  # what float32 does not hold is refused
             X, y = _validated(self, X, y, dtype=np.float32, y_numeric=is_regressor(self))  # noqa: N806
             classes, labels = self._labels(y)
-            plan = self._plan(*X.shape, outputs=1 if classes is None else len(classes))
+            outputs = 1 if classes is None else len(classes)
+            plan = self._plan(X.shape[0], X.shape[1], outputs)
             norms, features = None, self._mapped(X)
             if plan.unit_rows:
                 rows, norms = unit_rows(checks.finite("X - public_center", features))
