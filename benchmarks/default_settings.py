@@ -43,9 +43,9 @@ from ringfence.training.private_statistics import (
     private_row_scaling,
     private_scaling,
     rows_are_divided,
+    scaling_share,
 )
-from ringfence.training.probe import LinearProbe
-from ringfence.training.probe import default_settings as settings_of_rule
+from ringfence.training.probe import LinearProbe, default_movement
 from ringfence.training.regression import LinearRegression
 
 EPSILONS, DELTA = (0.1, 0.3, 1.0, 3.0, 8.0), 1e-5
@@ -115,9 +115,9 @@ class Settings:
 def default_settings(size: int, features: int, classes: int, mu: float) -> Settings:
     """What the library takes."""
     divided, alike = rows_are_divided(mu, size, features), features_are_alike(features)
-    public = {"scaling": True, "counts": True, "unit_rows": divided, "alike": alike}
-    rule = settings_of_rule(mu, size, features, classes, **public)
-    return Settings(rule.share, divided, rule.clip.norm, rule.steps, rule.movement)
+    share = scaling_share(mu, size, features, unit_rows=divided, alike=alike)
+    movement = default_movement(left(share, mu) * size, classes, unit_rows=divided)
+    return Settings(share, divided, 0.3, 32, movement)
 
 
 def left(share: float, mu: float) -> float:
@@ -162,7 +162,7 @@ def right_answers(
             int(torch.randint(2**40, (1,), generator=generator, device=generator.device)),
         )
         plan = planned_sums(mu, share, width, data.classes, unit_rows=unit_rows)
-        sums = PrivateSums(plan, size, float(size), seed, b"", secure=False)
+        sums = PrivateSums(plan, float(size), seed)
         if unit_rows:
             train, *seen = (rows(part) for part in (train, *seen))
         if "relative magnitudes" in plan:

@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas
 import torch
 from torch import Tensor
@@ -28,6 +27,7 @@ from torch.utils.data import DataLoader
 
 import ringfence as rf
 from experiments.drawing import Drawn, curve
+from experiments.features import read_images
 from experiments.information.network import GatheredImages, accuracy, collate
 from experiments.networks import standardised_wide_resnet
 from ringfence.report.chart import Chart, Panel
@@ -63,23 +63,13 @@ def averaged_with(decay: float) -> Any:
     return update
 
 
-def read_images(files: Sequence[Path], device: torch.device) -> list[tuple[Tensor, Tensor]]:
-    """Images and labels for training and for testing, of one file or of several that hold a part each."""
-    parts = [np.load(file, allow_pickle=False) for file in files]
-
-    def whole(name: str) -> Tensor:
-        return torch.from_numpy(np.concatenate([part[name] for part in parts if name in part])).to(device)
-
-    return [(whole(f"x_{split}"), whole(f"y_{split}").long()) for split in ("train", "test")]
-
-
 def settings(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The options of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     work = parser.add_mutually_exclusive_group(required=True)
-    work.add_argument("--data", type=Path, nargs="+", help="npz with x_train, y_train, ...")
+    work.add_argument("--data", type=Path, help="npz with x_train, y_train, ...")
     work.add_argument("--draw", type=Path, nargs="+", help="folders of runs, whose curves are drawn")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--resume", action="store_true")
@@ -100,8 +90,6 @@ def settings(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--depth", type=int, default=16)
     parser.add_argument("--width", type=int, default=4)
     parser.add_argument("--every", type=int, default=200, help="steps between two accuracies")
-    parser.add_argument("--float32", action="store_true", help="not bfloat16, on a GPU")
-    parser.add_argument("--eager", action="store_true", help="record no CUDA graphs")
     parser.add_argument("--seed", type=int)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     return parser.parse_args(arguments)
@@ -121,9 +109,13 @@ class Training:
 
     def __init__(self, given: argparse.Namespace) -> None:
         self.given, device = given, torch.device(given.device)
-        self.half = device.type == "cuda" and not given.float32
+        self.half = device.type == "cuda"
         torch.backends.cudnn.benchmark = True
-        train, self.test = read_images(given.data, device)
+        splits = read_images(given.data).splits
+        train, self.test = (
+            (torch.from_numpy(splits[name][0]).to(device), torch.from_numpy(splits[name][1]).to(device))
+            for name in ("train", "test")
+        )
         torch.manual_seed(0 if given.seed is None else given.seed)  # of the first weights, which are public
         network = standardised_wide_resnet(given.depth, given.width).to(device)
         network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -134,7 +126,7 @@ class Training:
             augmentations=given.augmentations,
             transform=crop_and_flip,
             micro_batch_size=max(1, given.rows // given.augmentations),
-            cuda_graphs=device.type == "cuda" and not given.eager,
+            cuda_graphs=device.type == "cuda",
             seed=given.seed,
         )
         optimizer = torch.optim.SGD(network.parameters(), lr=given.learning_rate)

@@ -1676,10 +1676,10 @@ running statistics of private data kept
 
 @ src/ringfence/training/probe.py: training/probe_accounts
 a sum before training that is not charged
--             step(account, each.theta, mechanism=each.law, sensitivity=each.sensitivity)
-+             pass
+-                 account.step(theta, mechanism=planned.law, sensitivity=plan.moves(planned.clip))
++                 pass
 a sum before training that is left out of single examples
--             examples.step(each.theta, each.parts(), mechanism=each.law)
+-             examples.step(theta, parts(), mechanism=planned.law)
 +             pass
 information claimed where features were counted
 -         if training.scaling is not None:
@@ -1688,28 +1688,31 @@ information claimed where features were counted
 +             raise
 @ src/ringfence/training/probe.py: training/probe_target
 a target that forgets the sums before training
-- account.step_worst_case(torch.zeros(planned.width), mechanism=planned.law, sensitivity=own)
+- account.step_worst_case(theta, mechanism=one.law, sensitivity=self.moves(one.clip))
 + pass
 @ src/ringfence/training/probe.py: training/probe training/probe_accounts
 a pickled probe that carries sums of the data
-- "account_": state["_training"].promised()
-+ "account_": state["_training"].account()
+- "account_": state["_training"].plan.account()
++ "account_": self.account_
 the training data in a saved probe
-- .promised(), "_training": None}
-+ .promised()}
+- .plan.account(), "_training": None}
++ .plan.account()}
+rounding of secure sums before training not charged
+- self.examples, self.size, secure=self.secure)
++ self.examples, self.size, secure=False)
 
 @ src/ringfence/training/private_statistics.py: training/private_statistics
 rows of any length in the moments
 -                 yield clip(torch.cat((z, z.square()), dim=1))
 +                 yield torch.cat((z, z.square()), dim=1)
 rows of any norm in their mean
--         return map(planned.clip, _chunks(rows, width))
-+         return _chunks(rows, width)
+- lambda: map(clip, _chunks(rows, width))
++ lambda: _chunks(rows, width)
 more spent on the mean of rows than its share
 - sums["mean"] = PlannedSum.of(features, 1.0, mu * math.sqrt(min(share, MEAN_SHARE)))
 + sums["mean"] = PlannedSum.of(features, 1.0, mu)
 magnitudes within a row that are not clipped
--             yield planned.clip(there * (octave - mean))
+-             yield clip(there * (octave - mean))
 +             yield there * (octave - mean)
 counts of magnitudes charged as if a record had one feature
 - sums["magnitudes"] = PlannedSum.of(_BINS * features, root,
@@ -1721,13 +1724,8 @@ two sums with the same noise
 - side_by_side([noise], name, device
 + side_by_side([noise], "sum", device
 a sum released without noise
--         return planned.law.sample(theta, generator=side_by_side([noise], name, device=theta.device))
-+         return theta
-rounding of secure sums before training not charged
-- self.public_size, secure=self.secure)
--         self.released
-+ self.public_size, secure=False)
-+         self.released
+-             released = planned.law.sample(theta, generator=draws)
++             released = theta
 @ src/ringfence/training/linear.py: training/regression
 labels that stay integers in squared errors
 -     if labels.is_floating_point():

@@ -9,13 +9,9 @@ not finished. Drawing a folder also writes its rows as CSV, with their epsilons.
 
 import argparse
 import sys
-from ast import literal_eval
-from dataclasses import replace
 from pathlib import Path
 
-from experiments.information.network import NetworkSettings
 from experiments.information.networks import ROUNDS, run_networks, write_rows
-from experiments.sweep.runner import Workers
 
 
 def main(words: list[str]) -> None:
@@ -26,17 +22,7 @@ def main(words: list[str]) -> None:
     parser.add_argument("images", nargs="?", type=Path, help="a .npz file of images")
     parser.add_argument("--out", type=Path, default=Path("out"), help="folder of the rows; it may hold some")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="settings for every method")
-    parser.add_argument(
-        "--set",
-        nargs="+",
-        default=[],
-        metavar="NAME=VALUE",
-        help="fields of NetworkSettings, such as model=\"'small'\" epochs=10,20 search.clip=0.1,1",
-    )
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    parser.add_argument("--engine", default="local", choices=["local", "ray"])
-    parser.add_argument("--address", help="of a Ray cluster")
-    parser.add_argument("--per-gpu", type=int, default=1, help="with --engine ray: networks that share a GPU")
     parser.add_argument("--draw", type=Path, metavar="CSV", help="draw this file, or the rows of this folder")
     parser.add_argument("--probe", type=Path, metavar="CSV", help="with --draw: rows of the probe's panels")
     asked = parser.parse_args(words)
@@ -48,25 +34,12 @@ def main(words: list[str]) -> None:
         return
     if asked.images is None:
         raise ValueError("IMAGES must be given: a .npz file of images")
-    workers = Workers(asked.engine, asked.address, asked.device, asked.per_gpu)
-    print(run_networks(asked.images, asked.out, settings_of(asked.set), rounds=asked.rounds, workers=workers))
-
-
-def settings_of(words: list[str]) -> NetworkSettings:
-    """The settings with some fields replaced; those of the search are called search.NAME."""
-    settings = NetworkSettings()
-    for word in words:
-        name, _, value = word.partition("=")
-        change = {name.removeprefix("search."): literal_eval(value)}
-        if name.startswith("search."):
-            change = {"search": replace(settings.search, **change)}
-        settings = replace(settings, **change)
-    return settings
+    print(run_networks(asked.images, asked.out, rounds=asked.rounds, device=asked.device))
 
 
 if __name__ == "__main__":
     try:
         main(sys.argv[1:])
-    except (ValueError, TypeError, SyntaxError, OSError, RuntimeError) as problem:
+    except (ValueError, TypeError, OSError, RuntimeError) as problem:
         print(f"error: {problem}", file=sys.stderr)
         sys.exit(2)

@@ -11,7 +11,7 @@ from torch import Tensor
 from experiments.sweep.settings import FairSearch, Grid, Job, Search
 from ringfence.data.features import Features
 from ringfence.numerics.blocks import one_thread
-from ringfence.training.linear import check_labels, data_digest
+from ringfence.training.linear import checked_labels, data_digest
 
 
 @dataclass(frozen=True)
@@ -105,11 +105,7 @@ def sweep_data(features: Features, grid: Grid, search: Search, public: Features 
     classes, codes, test_codes = _codes(features, grid.classes)
 
     def tensor(values: Any) -> Tensor:
-        scaled = ((values - center) / scale).astype(np.float32)
-        if grid.unit_rows:  # every row by itself alone; a row of zeros stays one
-            norms = np.linalg.norm(scaled.astype(np.float64), axis=1, keepdims=True)
-            scaled = (scaled / np.where(norms == 0, 1.0, norms)).astype(np.float32)
-        return torch.from_numpy(scaled)
+        return torch.from_numpy(((values - center) / scale).astype(np.float32))
 
     x, test = tensor(features.train_features), (tensor(features.test_features), test_codes)
     train, validation = (x, codes), None
@@ -136,9 +132,7 @@ def _codes(features: Features, classes: int | None) -> tuple[int, Tensor, Tensor
         return len(known), torch.from_numpy(train), torch.from_numpy(test)
     if features.train_labels.dtype.kind != "i":
         raise ValueError(f"classes is for labels 0, 1, ..., got {classes} where labels are text")
-    given = [torch.from_numpy(labels) for labels in both]
-    for labels in given:
-        check_labels(labels, len(labels), classes)
+    given = [checked_labels(torch.from_numpy(labels), len(labels), classes) for labels in both]
     return classes, given[0], given[1]
 
 

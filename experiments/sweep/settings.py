@@ -28,7 +28,7 @@ _RANGES = {
     "clamp": ("clip", "noise_multiplier", "bound_over_sigma", "learning_rate", "steps"),
     "norm": ("norm", "norm_noise_multiplier", "bound_over_sigma", "norm_learning_rate", "steps"),
 }
-_WORDS = {str: "text", int: "an integer", float: "a number", bool: "true or false"}
+_WORDS = {str: "text", int: "an integer", float: "a number"}
 
 
 def label(mechanism: str) -> str:
@@ -164,7 +164,7 @@ class Grid:
     """A sweep of linear probes: what is tried on one data set, with which seeds, at which delta.
 
     ``bound`` is absolute, as in the paper; mechanisms without a bound leave it out. Features are shifted by
-    ``center`` and divided by ``scale``, two constants. ``unit_rows`` then scales every row to norm 1.
+    ``center`` and divided by ``scale``, two constants.
     """
 
     name: str
@@ -180,7 +180,6 @@ class Grid:
     classes: int | None = None
     center: float | None = None
     scale: float | None = None
-    unit_rows: bool = False
     fair: FairSearch = field(default_factory=FairSearch)
 
     def __post_init__(self) -> None:

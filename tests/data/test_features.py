@@ -103,9 +103,9 @@ BAD[2, 1] = np.nan
     [
         ({"labels": Y}, "must hold features under one of features, train_features, x_train.*none of them"),
         ({"features": X, "labels": Y, "x_train": X}, "got features, x_train"),
-        ({"features": X}, "holds features but no labels"),
-        ({"x_train": X, "y_train": Y, "x_test": X}, "holds x_test but no y_test"),
-        ({"x_train": X, "y_train": Y, "y_test": Y}, "holds y_test but no x_test"),
+        ({"features": X}, "both features and labels, got features alone"),
+        ({"x_train": X, "y_train": Y, "x_test": X}, "both x_test and y_test, got x_test alone"),
+        ({"x_train": X, "y_train": Y, "y_test": Y}, "both x_test and y_test, got y_test alone"),
         ({"features": X, "labels": Y[:4]}, "features holds 5 examples, labels 4"),
         ({"features": X[0], "labels": Y}, r"features must have shape \(n, p\) and not be empty, got \[3\]"),
         ({"features": X[:0], "labels": Y[:0]}, r"not be empty, got \[0, 3\]"),
@@ -140,7 +140,7 @@ GOOD = {"features": X.tolist(), "label": Y.tolist()}
     [
         ({"label": None}, "must have one column label, got 0"),
         ({"label": [0, 1, None, 1, 1]}, "label must not have missing values, got 1"),
-        ({"label": [0.5] * 5}, "label must hold integers or text, got double"),
+        ({"label": [0.5] * 5}, "labels must hold integers, got float64"),
         ({"features": None}, "must have a column features or columns of numbers, got neither"),
         ({"features": [[1.0, 2.0], [1.0], [], [1.0], [1.0]]}, r"of one length, got lengths \[0, 1, 2\]"),
         ({"features": [1.0] * 5}, "features must be lists of one length"),

@@ -157,7 +157,7 @@ def test_no_settings_give_no_runs() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"labels": LABELS + 1}, r"labels must be in 0 \.\. 2, got 3 at index"),
+        ({"labels": LABELS + 1}, r"labels must be integers in 0 \.\. 2, got 3\.0 at index"),
         ({"features": FEATURES.where(FEATURES < 2, math.nan)}, "features must not be NaN"),
         ({"public_size": 0}, "public_size must be > 0"),
         ({"settings": [setting(mechanism=rf.Gaussian(torch.ones(30)))]}, "must be single numbers"),

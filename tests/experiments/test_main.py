@@ -10,12 +10,10 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-import ringfence
 from experiments import reproduce
 from experiments.__main__ import FIGURES, app, terminal_table
 from experiments.comparison_page import comparison_table
 from experiments.progress import track
-from tests.afresh import afresh
 from tests.cli.test_app import DEEP
 from tests.experiments.test_comparison import only, sweep
 from tests.shell import experiments
@@ -160,23 +158,3 @@ def test_compare_says_yes_or_no_in_one_sentence(swept: Path) -> None:
     [clip] = found["clips"]
     assert clip["data"] == found["everything"]["data"] == "toy"
     assert {one["law"] for one in clip["candidates"]} == {"Gaussian", "truncated"}
-
-
-def test_comparing_finished_sweeps_needs_no_scikit_learn(swept: Path) -> None:
-    """A sweep that was received is compared without what made it."""
-    program = (
-        "import sys, types, pathlib\n"
-        # The package without its __init__, which exports training too: what the files themselves import.
-        "package = types.ModuleType('ringfence')\n"
-        "package.__path__, package.__version__ = [sys.argv[1]], ''\n"
-        "sys.modules['ringfence'] = package\n"
-        "from experiments.__main__ import terminal_table\n"
-        "from experiments.comparison_page import compare_folder, comparison_table, write_comparison\n"
-        "import ringfence.mechanisms.gaussian, ringfence.mechanisms.truncated  # as __init__ does\n"
-        "sweep = compare_folder(pathlib.Path(sys.argv[2]))\n"
-        "terminal_table(comparison_table(sweep.clips[0]))\n"
-        "write_comparison([sweep], pathlib.Path(sys.argv[2]) / 'report.html')\n"
-        "print(sweep.everything.data)"
-    )
-    run = afresh(program, Path(ringfence.__file__).parent, swept / "out", without=["sklearn"])
-    assert run.stdout == "toy\n", run.stderr

@@ -15,9 +15,8 @@ def test_a_run_that_is_broken_off_costs_what_a_whole_one_does(tmp_path: Path) ->
         f"x_{part}": draw.integers(0, 256, (n, 8, 8, 3), np.uint8) for part, n in (("train", 40), ("test", 9))
     }
     parts |= {f"y_{part}": draw.integers(0, 10, len(parts[f"x_{part}"])) for part in ("train", "test")}
-    for part in ("train", "test"):
-        np.savez(tmp_path / f"{part}.npz", **{name: values for name, values in parts.items() if part in name})
-    how = ["--data", *(str(tmp_path / f"{part}.npz") for part in ("train", "test"))]
+    np.savez(tmp_path / "images.npz", **parts)
+    how = ["--data", str(tmp_path / "images.npz")]
     how += ["--sigma=1", "--steps=2", "--batch=8", "--augmentations=2", "--rows=10", "--depth=10"]
     how += ["--width=1", "--seed=7"]
     whole, halves = tmp_path / "whole", tmp_path / "halves"

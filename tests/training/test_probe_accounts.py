@@ -39,15 +39,15 @@ def test_an_account_is_made_when_it_is_asked_for_and_anew_after_another_fit(
 
 def test_what_is_released_before_training_is_in_the_account() -> None:
     probe = fitted(clip=0.05)
-    sums = probe._training.sums
+    sums, plan = probe._training.sums, probe._training.plan
     assert list(sums) == ["magnitudes", "moments 1", "moments 2", "classes"]
     assert probe.guarantee(1e-5).steps == 36
     by_hand = rf.PerInstanceAccountant(probe.mechanism_, 0.05)
-    for name, norm in (("magnitudes", 5**0.5), ("moments 1", 0.45 * 5**0.5), ("moments 2", 0.45 * 5**0.5)):
-        assert sums[name].sensitivity.norm == pytest.approx(norm, rel=1e-12)
-    for each in (*sums.values(),):
-        by_hand.step(each.theta, mechanism=each.law, sensitivity=each.sensitivity)
-    assert sums["classes"].sensitivity == rf.Sensitivity(norm=1.0)
+    lengths = 5**0.5, 0.45 * 5**0.5, 0.45 * 5**0.5, 1.0
+    for each, length in zip(sums.values(), lengths, strict=True):
+        moves = plan.moves(each.planned.clip)
+        assert moves.norm == pytest.approx(length, rel=1e-12)
+        by_hand.step(each.theta, mechanism=each.planned.law, sensitivity=moves)
     for step in probe._training.run.trajectory:
         by_hand.step(step.theta)
     assert probe.account_.guarantee(1e-5) == by_hand.guarantee(1e-5)
@@ -55,12 +55,24 @@ def test_what_is_released_before_training_is_in_the_account() -> None:
     assert planned.epsilon(1e-5) == pytest.approx(probe.guarantee(1e-5).epsilon, rel=1e-9)
 
 
+def test_the_rounding_of_secure_sums_before_training_is_charged() -> None:
+    probe = fitted(secure=True, public_size=120, random_state=None)
+    zcdp = 0.0
+    for each in probe._training.sums.values():
+        moves = probe._training.plan.moves(each.planned.clip)
+        assert 1 < moves.norm / each.planned.clip.norm < 1 + 1e-5
+        zcdp += (moves.norm / float(each.planned.law.sigma)) ** 2 / 2
+    zcdp += 32 * (probe._training.run.sensitivity.norm / float(probe.mechanism_.sigma)) ** 2 / 2
+    assert zcdp == pytest.approx(probe.account_.gaussian_zcdp, rel=1e-10)
+    assert zcdp == pytest.approx(probe._training.plan.account().gaussian_zcdp, rel=1e-10)
+
+
 def test_every_examples_own_epsilon_has_all_sums_in_it() -> None:
     probe = fitted(clip=0.05)
     run, epsilons = probe._training, probe.example_epsilons(1e-5)
     without = rf.ExampleAccountant(probe.mechanism_)
     for step in run.run.trajectory:
-        gradients = clipped_gradients(step.weights, run.data.features, run.data.labels, run.clip)
+        gradients = clipped_gradients(step.weights, run.data.features, run.data.labels, rf.Clamp(0.05))
         without.step(step.theta.reshape(-1), gradients)
     assert (epsilons > without.epsilons(1e-5).numpy()).all()
     assert epsilons.max() <= probe.guarantee(1e-5).per_instance.ex_post_epsilon * (1 + 1e-9)
@@ -120,10 +132,11 @@ def test_of_unit_rows_magnitudes_and_mean_are_released_and_charged(alike: bool) 
     divided = FEATURES if alike else FEATURES / probe.magnitudes_
     rows = divided / np.linalg.norm(divided, axis=1, keepdims=True)
     for each, length in zip(sums.values(), ([] if alike else [4 * 5**0.5]) + [1.0, 1.0], strict=True):
-        assert each.sensitivity.norm == pytest.approx(length, rel=1e-12)
+        norm = probe._training.plan.moves(each.planned.clip).norm
+        assert norm == pytest.approx(length, rel=1e-12)
         parts = torch.cat(list(each.parts()))
         assert torch.allclose(parts.sum(dim=0), each.theta)
-        assert float(parts.norm(dim=1).max()) <= each.sensitivity.norm
+        assert float(parts.norm(dim=1).max()) <= norm
     assert np.allclose(torch.cat(list(sums["mean"].parts())).numpy(), rows, atol=1e-6)
     assert probe.guarantee(1e-5).epsilon == pytest.approx(0.1, rel=0.01)
     worst = probe.guarantee(1e-5).per_instance.ex_post_epsilon

@@ -9,7 +9,7 @@ from sklearn.base import clone
 
 import ringfence as rf
 from ringfence.training.private_statistics import scaling_share
-from ringfence.training.probe import DefaultSettings, default_settings
+from ringfence.training.probe import default_movement
 from ringfence.training.target import Target
 
 RNG = np.random.default_rng(0)
@@ -58,9 +58,8 @@ def test_what_is_chosen_follows_from_public_numbers_alone() -> None:
 
 def test_the_learning_rate_moves_the_weights_as_far_as_the_rule_says_whatever_the_clip() -> None:
     mu = Target(2.0, 1e-5).mu
-    movement = default_settings(
-        mu, 300, 6, 3, scaling=True, counts=True, unit_rows=False, alike=False
-    ).movement
+    share = scaling_share(mu, 300, 6)
+    movement = default_movement(mu * math.sqrt(1 - share - 0.03) * 300, 3, unit_rows=False)
     for clip, length in (
         (rf.Norm(0.3), 0.3),
         (rf.Clamp(0.1), 0.1 * 21**0.5),
@@ -115,15 +114,9 @@ def test_bad_settings_are_named(changes: dict[str, Any], message: str) -> None:
         rf.LinearProbe(rf.Gaussian(1.0), private_scaling=True).fit(FEATURES, LABELS)
 
 
-def rule(mu: float, size: float = 1000, **changes: bool) -> DefaultSettings:
-    usual = {"scaling": True, "counts": True, "unit_rows": False, "alike": False}
-    return default_settings(mu, size, 100, 10, **{**usual, **changes})
-
-
 @pytest.mark.parametrize(("mu", "share"), [(0.1, 0.35), (0.4, 0.25), (2.0, 0.1)])
 def test_the_share_of_the_scaling_falls_with_its_noise(mu: float, share: float) -> None:
-    assert rule(mu).share == scaling_share(mu, 1000, 100) == pytest.approx(share)
-    assert rule(mu, scaling=False).share == 0.0
+    assert scaling_share(mu, 1000, 100) == pytest.approx(share)
 
 
 def test_rows_are_divided_by_their_norm_where_features_are_many_or_noise_hides_them() -> None:
@@ -158,11 +151,13 @@ def test_where_noise_hides_the_spreads_features_of_other_units_count_as_much() -
 
 
 def test_the_weights_go_until_the_noise_in_a_score_is_1_or_to_the_cap() -> None:
-    assert rule(0.1).movement == pytest.approx(math.sqrt(1 - 0.35 - 0.03) * 0.1 * 1000)
-    assert rule(0.1, scaling=False, counts=False).movement == pytest.approx(100)
-    assert rule(100.0).movement == 3000
-    assert rule(100.0, unit_rows=True).movement == 30_000
-    assert (rule(0.1).clip, rule(0.1).steps, rule(0.1).momentum) == (rf.Norm(0.3), 32, 0.5)
+    assert default_movement(100.0, 10, unit_rows=False) == 100.0
+    assert default_movement(1e6, 10, unit_rows=False) == 3000
+    assert default_movement(1e6, 10, unit_rows=True) == 30_000
+    bare = probe(private_scaling=False, unit_rows=False, fit_intercept=False).fit(FEATURES, LABELS)
+    assert bare.learning_rate_ * 0.3 * 32 / 0.5 == pytest.approx(Target(2.0, 1e-5).mu * 300)
+    fitted = probe().fit(FEATURES, LABELS)
+    assert (fitted.clip_, fitted.steps_, fitted.momentum_) == (rf.Norm(0.3), 32, 0.5)
 
 
 def test_accuracy_does_not_fall_with_epsilon_on_few_positives_and_on_bad_scales() -> None:

@@ -145,13 +145,11 @@ def train_linear(
         raise ValueError(
             "classes must be at least 2 in a secure run, which does not charge squared errors' rounding"
         )
-    own: tuple[Tensor, ...] = ()
     if start is not None:
-        given = checks.finite("start", checks.tensor("start", start))
-        if given.shape != weights.shape:
-            raise ValueError(f"start must have shape {list(weights.shape)}, got {list(given.shape)}")
-        weights = given.to(weights)
-        own = (weights,)
+        if checks.finite("start", start).shape != weights.shape:
+            raise ValueError(f"start must have shape {list(weights.shape)}, got {list(start.shape)}")
+        weights = start.to(weights)
+    own = () if start is None else (weights,)
     data = b"" if seed is None else data_digest(features, labels, *own)
     noise = settings.noise(data, size, classes)
     sensitivity = charged_sensitivity(clip, len(features), size, secure=secure)
@@ -245,36 +243,28 @@ def checked_examples(features: Real, labels: Real, classes: int) -> tuple[Tensor
     """
     features = checks.finite("features", features)
     checks.count("classes", classes, at_least=1, at_most=10**6)
-    if classes == 1:
-        labels = checks.finite("labels", labels)
-    elif not isinstance(labels, Tensor):  # containers of integers, which float64 holds on the way
-        numbers = checks.finite("labels", labels)
-        labels = checks.require("labels", "must be integers", numbers, numbers % 1 == 0).long()
     if features.dim() != 2 or not features.numel():
         raise ValueError(f"features must have shape (n, p) and not be empty, got {list(features.shape)}")
-    if classes == 1:
-        if labels.shape != features.shape[:1]:
-            raise ValueError(f"labels must be {len(features)} numbers, got shape {list(labels.shape)}")
-        return features, labels.to(features)
-    check_labels(labels, len(features), classes)
+    if classes > 1:
+        return features, checked_labels(labels, len(features), classes)
+    labels = checks.finite("labels", labels).to(features)
+    if labels.shape != features.shape[:1]:
+        raise ValueError(f"labels must be {len(features)} numbers, got shape {list(labels.shape)}")
     return features, labels
 
 
-def check_labels(labels: Tensor, count: int, classes: int) -> None:
-    """Raises a ValueError unless there are ``count`` labels in 0 .. classes - 1.
+def checked_labels(labels: Real, count: int, classes: int) -> Tensor:
+    """Returns ``count`` labels in 0 .. classes - 1 as int64; anything else is refused.
 
-    >>> check_labels(torch.tensor([0, 2]), 2, classes=2)
+    >>> checked_labels(torch.tensor([0, 2]), 2, classes=2)
     Traceback (most recent call last):
-    ValueError: labels must be in 0 .. 1, got 2 at index 1
+    ValueError: labels must be integers in 0 .. 1, got 2.0 at index [1]
     """
-    if labels.shape != (count,) or labels.dtype != torch.int64:
-        raise ValueError(
-            f"labels must be {count} int64 numbers, got {labels.dtype} of shape {list(labels.shape)}"
-        )
-    outside = (labels < 0) | (labels >= classes)
-    if bool(outside.any()):
-        first = int(outside.nonzero()[0])
-        raise ValueError(f"labels must be in 0 .. {classes - 1}, got {int(labels[first])} at index {first}")
+    numbers = checks.finite("labels", labels)
+    if numbers.shape != (count,):
+        raise ValueError(f"labels must be {count} numbers, got shape {list(numbers.shape)}")
+    inside = (numbers % 1 == 0) & (numbers >= 0) & (numbers < classes)
+    return checks.require("labels", f"must be integers in 0 .. {classes - 1}", numbers, inside).long()
 
 
 def residuals(weights: Tensor, features: Tensor, labels: Tensor) -> Tensor:

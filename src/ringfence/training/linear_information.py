@@ -32,7 +32,7 @@ from ringfence.training.clipping import Clip, Norm
 from ringfence.training.linear import (
     Step,
     accurate_residuals,
-    check_labels,
+    checked_labels,
     relative_error,
     shares_and_others,
 )
@@ -112,7 +112,7 @@ def linear_information(
     if weights.dim() != 2 or features.dim() != 2 or features.shape[1] != weights.shape[1]:
         shapes = f"{list(weights.shape)} and {list(features.shape)}"
         raise ValueError(f"weights must be (K, p) and features (n, p), got shapes {shapes}")
-    check_labels(labels, len(features), len(weights))
+    labels = checked_labels(labels, len(features), len(weights))
     if attributes is None:
         attributes = torch.ones_like(weights[0])
     rates = checks.not_negative("attributes", attributes).to(weights)

@@ -7,17 +7,17 @@ divided by is computed from what was released alone.
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.noise import side_by_side
 from ringfence.numerics.blocks import at_once
 from ringfence.numerics.rounding import UP
 from ringfence.training.clipping import Norm
-from ringfence.training.linear import charged_sensitivity, run_noise
+from ringfence.training.linear import run_noise
 
 _OCTAVES = 30  # magnitudes are told apart from 2^-30 to 2^30; others count with the ends
 _BINS = 2 * _OCTAVES + 1
@@ -35,8 +35,7 @@ _HIDDEN = 0.04  # noise of one sum of all features, over n, beyond which it hide
 _ENTRIES = 1 << 22  # how many numbers are held at once
 
 
-@dataclass(frozen=True)
-class PlannedSum:
+class PlannedSum(NamedTuple):
     """A sum that will be released once: how many numbers it has, how far a record moves it, and the noise."""
 
     width: int
@@ -114,15 +113,13 @@ def scaling_share(
     return min(max(10 * math.sqrt(features) / (mu * public_size), 0.1), 0.35)
 
 
-@dataclass(frozen=True)
-class ReleasedSum:
+class ReleasedSum(NamedTuple):
     """A sum that was released, and what is needed to account for it; ``theta`` and ``parts`` are private.
 
     ``parts()`` yields what each example added, (m, width), some examples at a time.
     """
 
-    law: Gaussian
-    sensitivity: Sensitivity
+    planned: PlannedSum
     theta: Tensor
     parts: Callable[[], Iterable[Tensor]]
 
@@ -133,29 +130,37 @@ class PrivateSums:
 
     ``data`` is the digest of the data, to which the noise of a ``seed`` belongs.
 
-    Guarantee: a sum is released with the law and the sensitivity that were planned for it, with noise of its
-    own, and cannot be released twice.
+    Guarantee: a sum is released with the law that was planned for it, with noise of its own, and cannot be
+    released twice.
     """
 
     plan: Mapping[str, PlannedSum]
-    examples: int
     public_size: float
     seed: int | None
-    data: bytes
-    secure: bool
+    data: bytes = b""
+    secure: bool = False
     released: dict[str, ReleasedSum] = field(default_factory=dict)
 
-    def release(self, name: str, theta: Tensor, parts: Callable[[], Iterable[Tensor]]) -> Tensor:
-        """Returns the sum with noise."""
+    def mean(
+        self, name: str, parts: Callable[[], Iterable[Tensor]], theta: Tensor | None = None
+    ) -> tuple[Tensor, float]:
+        """Releases a sum; returns it and the standard deviation of its noise, both over ``public_size``.
+
+        ``theta`` is the sum of all rows of all parts, where there is a quicker way to it.
+        """
         planned = self.plan[name]
         if name in self.released:
             raise ValueError(f"{name} must be released once")
-        moves = charged_sensitivity(planned.clip, self.examples, self.public_size, secure=self.secure)
-        self.released[name] = ReleasedSum(planned.law, moves, theta, parts)
+        if theta is None:
+            theta = torch.stack([part.sum(dim=0) for part in parts()]).sum(dim=0)
+        self.released[name] = ReleasedSum(planned, theta, parts)
         if self.secure:
-            return planned.law.release(theta)
-        noise = run_noise(self.seed, self.data, planned.law, planned.clip, (self.public_size,))
-        return planned.law.sample(theta, generator=side_by_side([noise], name, device=theta.device))
+            released = planned.law.release(theta)
+        else:
+            noise = run_noise(self.seed, self.data, planned.law, planned.clip, (self.public_size,))
+            draws = side_by_side([noise], name, device=theta.device)
+            released = planned.law.sample(theta, generator=draws)
+        return released / self.public_size, float(planned.law.sigma) / self.public_size
 
 
 def _chunks(rows: Tensor, width: int) -> Iterator[Tensor]:
@@ -180,12 +185,12 @@ def private_scaling(rows: Tensor, sums: PrivateSums) -> tuple[Tensor, Tensor]:
     >>> generator = torch.Generator().manual_seed(0)
     >>> rows = torch.randn(20_000, 3, generator=generator) * torch.tensor([1e-3, 1.0, 50.0])
     >>> plan = planned_sums(2.0, 0.2, 3, 0)
-    >>> sums = PrivateSums(plan, 20_000, 2e4, 0, b"", False)
+    >>> sums = PrivateSums(plan, 2e4, seed=0)
     >>> center, scale = private_scaling(rows + 30 * rows.std(0), sums)
     >>> ((center / rows.std(0)).round().tolist(), (scale / rows.std(0)).round().tolist())
     ([30.0, 30.0, 30.0], [1.0, 1.0, 1.0])
     """
-    size, width = sums.public_size, rows.shape[1]
+    width = rows.shape[1]
     bins = _BINS * width
 
     def places(some: Tensor) -> Tensor:
@@ -199,8 +204,8 @@ def private_scaling(rows: Tensor, sums: PrivateSums) -> tuple[Tensor, Tensor]:
     counts = rows.new_zeros(bins, dtype=torch.float64)
     for some in _chunks(rows, width):
         counts += torch.bincount(places(some)[some != 0], minlength=bins)
-    found = sums.release("magnitudes", counts, one_hot).view(width, _BINS) / size
-    noise = float(sums.plan["magnitudes"].law.sigma) / size
+    released, noise = sums.mean("magnitudes", one_hot, counts)
+    found = released.view(width, _BINS)
     above = found.mean(dim=0).flip(0).cumsum(0).flip(0)
     summed = torch.arange(_BINS, 0, -1, device=rows.device)
     clear = above > _LONG * above[0].clamp(min=0) + 4 * noise * (summed / width).sqrt()
@@ -215,16 +220,17 @@ def private_scaling(rows: Tensor, sums: PrivateSums) -> tuple[Tensor, Tensor]:
 
     center = torch.zeros_like(scale)
     for number in range(1, _ROUNDS + 1):
-        planned = sums.plan[f"moments {number}"]
+        name = f"moments {number}"
 
-        def moments(c: Tensor = center, s: Tensor = scale, clip: Norm = planned.clip) -> Iterator[Tensor]:
+        def moments(
+            c: Tensor = center, s: Tensor = scale, clip: Norm = sums.plan[name].clip
+        ) -> Iterator[Tensor]:
             for some in _chunks(rows, 2 * width):
                 z = ((some - c) / s).clamp(-1, 1)
                 yield clip(torch.cat((z, z.square()), dim=1))
 
-        theta = _added(moments())
-        mean, square = (sums.release(f"moments {number}", theta, moments) / size).split(width)
-        noise = float(planned.law.sigma) / size
+        released, noise = sums.mean(name, moments)
+        mean, square = released.split(width)
         mean = mean * _james_stein_factor(width * noise**2, mean)
         variance = square - mean.square()
         level = variance.mean().clamp(min=0)
@@ -247,20 +253,19 @@ def private_magnitudes(rows: Tensor, sums: PrivateSums) -> Tensor:
     >>> generator = torch.Generator().manual_seed(0)
     >>> rows = torch.randn(1000, 3, generator=generator) * torch.tensor([0.1, 1.0, 10.0])
     >>> plan = planned_sums(0.5, 0.25, 3, 0, unit_rows=True)
-    >>> found = private_magnitudes(rows, PrivateSums(plan, 1000, 1e3, 0, b"", False))
+    >>> found = private_magnitudes(rows, PrivateSums(plan, 1e3, seed=0))
     >>> found.log10().round().int().tolist()
     [-1, 0, 1]
     """
-    width, planned = rows.shape[1], sums.plan["relative magnitudes"]
+    width, clip = rows.shape[1], sums.plan["relative magnitudes"].clip
 
     def apart() -> Iterator[Tensor]:
         for some in _chunks(rows, width):
             there, octave = some != 0, torch.frexp(some).exponent.double()
             mean = (there * octave).sum(dim=1, keepdim=True) / there.sum(dim=1, keepdim=True).clamp(min=1)
-            yield planned.clip(there * (octave - mean))
+            yield clip(there * (octave - mean))
 
-    found = sums.release("relative magnitudes", _added(apart()), apart) / sums.public_size
-    noise = float(planned.law.sigma) / sums.public_size
+    found, noise = sums.mean("relative magnitudes", apart)
     return torch.exp2((found * _james_stein_factor(width * noise**2, found)).clamp(-_OCTAVES, _OCTAVES))
 
 
@@ -273,25 +278,15 @@ def private_row_scaling(rows: Tensor, sums: PrivateSums) -> tuple[Tensor, Tensor
     Guarantee: the result depends on the rows through one released sum only.
 
     >>> rows = torch.nn.functional.normalize(torch.tensor([[3.0, 1.0], [1.0, 3.0]]).repeat(5000, 1))
-    >>> sums = PrivateSums(planned_sums(2.0, 0.1, 2, 0, unit_rows=True), 10_000, 1e4, 0, b"", False)
+    >>> sums = PrivateSums(planned_sums(2.0, 0.1, 2, 0, unit_rows=True), 1e4, seed=0)
     >>> [part.numpy().round(2).tolist() for part in private_row_scaling(rows, sums)]
     [[0.63, 0.63], [0.32, 0.32]]
     """
-    width, planned = rows.shape[1], sums.plan["mean"]
-
-    def clipped() -> Iterator[Tensor]:
-        return map(planned.clip, _chunks(rows, width))
-
-    mean = sums.release("mean", _added(clipped()), clipped) / sums.public_size
-    noise = float(planned.law.sigma) / sums.public_size
+    width, clip = rows.shape[1], sums.plan["mean"].clip
+    mean, noise = sums.mean("mean", lambda: map(clip, _chunks(rows, width)))
     center = mean * _james_stein_factor(width * noise**2, mean)
     left = max(1 - float(center.square().sum()), noise, _LEAST_VARIANCE)
     return center, torch.full_like(center, math.sqrt(left / width))
-
-
-def _added(parts: Iterable[Tensor]) -> Tensor:
-    """Returns the sum of all rows of all parts."""
-    return torch.stack([part.sum(dim=0) for part in parts]).sum(dim=0)
 
 
 def _james_stein_factor(noise: float, found: Tensor) -> float:
@@ -306,7 +301,7 @@ def private_log_shares(labels: Tensor, classes: int, *, sums: PrivateSums) -> Te
     The counts are shrunk towards each other as their noise deserves, and no class is taken to have fewer
     examples than the noise has standard deviations.
 
-    >>> sums = PrivateSums(planned_sums(1.0, 0.0, 0, 2), 1000, 1e3, 0, b"", False)
+    >>> sums = PrivateSums(planned_sums(1.0, 0.0, 0, 2), 1e3, seed=0)
     >>> private_log_shares(torch.tensor([0] * 900 + [1] * 100), 2, sums=sums).exp().round(decimals=1).tolist()
     [0.9, 0.1]
     """
@@ -315,10 +310,8 @@ def private_log_shares(labels: Tensor, classes: int, *, sums: PrivateSums) -> Te
         for some in labels.split(at_once(_ENTRIES, each=classes)):
             yield torch.nn.functional.one_hot(some, classes).double()
 
-    theta = torch.bincount(labels, minlength=classes).double()
-    counts, noise = sums.release("classes", theta, one_hot), float(sums.plan["classes"].law.sigma)
-    apart = counts - counts.mean()
-    counts = (counts.mean() + apart * _james_stein_factor((classes - 1) * noise**2, apart)).clamp(
-        min=max(noise, 1.0)
-    )
-    return torch.log(counts / counts.sum())
+    shares, noise = sums.mean("classes", one_hot, torch.bincount(labels, minlength=classes).double())
+    apart = shares - shares.mean()
+    left = apart * _james_stein_factor((classes - 1) * noise**2, apart)
+    shares = (shares.mean() + left).clamp(min=max(noise, 1 / sums.public_size))
+    return torch.log(shares / shares.sum())

@@ -1,9 +1,8 @@
 """Linear models on fixed features, trained privately: scikit-learn outside, torch inside."""
 
 import math
-import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from numbers import Integral
@@ -13,7 +12,8 @@ import numpy as np
 import torch
 from scipy.sparse import issparse  # type: ignore[import-untyped]
 from scipy.special import log_softmax  # type: ignore[import-untyped]
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin, clone, is_regressor
+from sklearn.preprocessing import LabelEncoder
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -58,8 +58,8 @@ from ringfence.training.private_statistics import (
 from ringfence.training.target import Target, law_of_target
 
 _NO_TARGET: dict[str, Any] = {"clip": Clamp(1e-3), "learning_rate": 1.0, "steps": 10, "momentum": 0.0}
+_WITH_TARGET: dict[str, Any] = {"steps": 32, "momentum": 0.5}
 _INTERCEPT = 0.3  # the feature that is the same in all rows, where there is a target
-_MANY = 100  # classes of integers: more are likely to be numbers
 
 
 @dataclass(eq=False, repr=False)
@@ -83,8 +83,6 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
     random_state: Any = None
     device: str = "cpu"
 
-    _of_one_kind = True  # whether rows may be divided by their norm because features are many
-
     def __sklearn_tags__(self) -> Any:
         """Returns what scikit-learn's checks may expect: features may be sparse."""
         tags = super().__sklearn_tags__()
@@ -99,15 +97,21 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
     def planned_cost(self, X: Any, y: Any) -> PrivacyLoss:  # noqa: N803
         """Returns what ``fit`` will cost, for every dataset; nothing is released or kept."""
         estimator: Self = clone(self)
-        data = estimator._prepared(X, y)
-        return estimator._planned(data).cost(data)
+        plan, _ = estimator._prepared(X, y)
+        return plan.account().privacy_loss()
 
     @cached_property
     def account_(self) -> PerInstanceAccountant:
         """The account of every release of the fit."""
         training = self._fitted_run("account_")
+        plan = training.plan
         with one_thread(self.coef_.size):
-            return training.account()
+            account = plan.nothing_yet()
+            for planned, theta, _ in training.sums.values():
+                account.step(theta, mechanism=planned.law, sensitivity=plan.moves(planned.clip))
+            for step in training.run.trajectory:
+                account.step(step.theta)
+            return account
 
     def example_epsilons(self, delta: float, kind: EpsilonKind = "ex_post") -> Any:
         """Returns each training example's own epsilon, in the order of fit (``ExampleAccountant``).
@@ -115,7 +119,15 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         The numbers are computed when they are asked for, from the training data. The fitted probe refers
         to that data, but is saved without it. The numbers are sensitive.
         """
-        return self._fitted_run("example_epsilons").example_epsilons(delta, kind).numpy()
+        training = self._fitted_run("example_epsilons")
+        run, clip, labels = training.run, training.plan.settings.clip, training.data.labels
+        examples = ExampleAccountant(run.mechanism)
+        for planned, theta, parts in training.sums.values():
+            examples.step(theta, parts(), mechanism=planned.law)
+        for step in run.trajectory:
+            gradients = clipped_gradients(step.weights, training.features, labels, clip)
+            examples.step(step.theta.reshape(-1), gradients)
+        return examples.epsilons(delta, kind).numpy()
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns the state without the training data, which a model that is passed on must not carry.
@@ -125,7 +137,7 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         """
         state = dict(super().__getstate__())
         if state.get("_training") is not None:
-            state |= {"account_": state["_training"].promised(), "_training": None}
+            state |= {"account_": state["_training"].plan.account(), "_training": None}
         return state
 
     def _fitted_run(self, asker: str) -> "_Training":
@@ -139,19 +151,14 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         return self._training
 
     @abstractmethod
-    def _prepared(self, X: Any, y: Any) -> "ProbeData":  # noqa: N803
-        """Returns the data as it was given, mapped by what is public; everything about it is checked here."""
-
-    @abstractmethod
-    def _rule(self, mu: float, size: float, data: "ProbeData") -> "DefaultSettings":
-        """Returns the settings that follow from public numbers."""
+    def _labels(self, y: Any) -> tuple[Any, Any]:
+        """Returns the classes in order and each label's place; or None and the numbers to be predicted."""
 
     def _fit(self, X: Any, y: Any) -> "_Training":  # noqa: N803
         """Trains, and sets what all estimators have."""
-        data = self._prepared(X, y)
-        plan = self._planned(data)
-        with one_thread(data.features.numel() * data.outputs):
-            training = _Training.of(data, plan)
+        plan, data = self._prepared(X, y)
+        with one_thread(data.features.numel() * plan.outputs):
+            training = _Training.of(plan, data)
         settings = plan.settings
         self.assumptions_ = assumptions.those(
             {
@@ -164,21 +171,36 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
         )
         self.mechanism_, self.clip_, self.steps_ = settings.mechanism, settings.clip, settings.steps
         self.learning_rate_, self.momentum_ = settings.learning_rate, settings.momentum
-        self.unit_rows_ = data.norms is not None
+        self.unit_rows_ = plan.unit_rows
         magnitudes = training.magnitudes
         self.magnitudes_: Any = None if magnitudes is None else magnitudes.cpu().numpy()
         self.__dict__.pop("account_", None)  # that of an earlier fit
         self._training: _Training | None = training
-        self._set_coefficients(training, plan.intercept)
+        self._set_coefficients(training)
         return training
 
-    def _set_coefficients(self, training: "_Training", intercept: float) -> None:
+    def _prepared(self, X: Any, y: Any) -> "tuple[_Plan, ProbeData]":  # noqa: N803
+        """Returns the plan, and the data mapped by what is public; everything about them is checked here."""
+        with np.errstate(over="ignore"):  # what float32 does not hold is refused
+            X, y = _validated(self, X, y, dtype=np.float32, y_numeric=is_regressor(self))  # noqa: N806
+            classes, labels = self._labels(y)
+            outputs = 1 if classes is None else len(classes)
+            plan = self._plan(X.shape[0], X.shape[1], outputs)
+            norms, features = None, self._mapped(X)
+            if plan.unit_rows:
+                rows, norms = unit_rows(checks.finite("X - public_center", features))
+                features = rows.numpy()
+            features = torch.from_numpy(features.astype(np.float32)).to(checks.device(self.device))
+        return plan, ProbeData(classes, features, torch.from_numpy(labels).to(features.device), norms)
+
+    def _set_coefficients(self, training: "_Training") -> None:
         """Sets what scores are of features as they are given: coef_, (outputs, features), and intercept_."""
-        weights, width = training.run.weights.cpu().numpy().astype(np.float64), training.data.width
-        shifts = weights[:, -1] * intercept if intercept else np.zeros(len(weights))
+        plan, scaling = training.plan, training.scaling
+        weights, width = training.run.weights.cpu().numpy().astype(np.float64), plan.width
+        shifts = weights[:, -1] * plan.intercept if plan.intercept else np.zeros(len(weights))
         center, scale, root = np.zeros(width), np.ones(width), 1.0
-        if training.scaling is not None:
-            whole_center, whole_scale = (values.cpu().numpy() for values in training.scaling)
+        if scaling is not None:
+            whole_center, whole_scale = (values.cpu().numpy() for values in scaling)
             center, scale, root = whole_center[:width], whole_scale[:width], width**0.5
         if not self.unit_rows_:  # then public numbers come before the norm
             public = np.asarray(plain(self.public_scale), np.float64)
@@ -186,18 +208,18 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
             scale = public * scale
         slopes = weights[:, :width] / (scale * root)
         shifts = shifts - slopes @ center
-        self.center_: Any = None if training.scaling is None else center
-        self.scale_: Any = None if training.scaling is None else scale
-        if training.scaling is not None and training.data.classes is None:  # what is predicted was scaled too
+        self.center_: Any = None if scaling is None else center
+        self.scale_: Any = None if scaling is None else scale
+        if scaling is not None and plan.outputs == 1:  # what is predicted was scaled too
             slopes, shifts = slopes * whole_scale[-1], shifts * whole_scale[-1] + whole_center[-1]
-        if len(slopes) == 2:
+        if plan.outputs == 2:
             slopes, shifts = slopes[1:] - slopes[:1], shifts[1:] - shifts[:1]
         self.coef_, self.intercept_ = slopes, shifts
 
     def _scores(self, X: Any) -> Any:  # noqa: N803
         """Returns the scores, (n, outputs); of two classes one number, their difference."""
         check_is_fitted(self)
-        X = _validated(self, X, dtype=np.float64, reset=False, accept_sparse="csr")  # noqa: N806
+        X = _validated(self, X, dtype=np.float64, reset=False)  # noqa: N806
         return self._seen(X) @ self.coef_.T + self.intercept_
 
     def _seen(self, X: Any) -> Any:  # noqa: N803
@@ -206,37 +228,6 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
             return X
         rows = self._mapped(X) if self.magnitudes_ is None else self._mapped(X) / self.magnitudes_
         return unit_rows(torch.from_numpy(rows))[0].numpy()
-
-    def _features(self, X: Any) -> tuple[Tensor, Tensor | None]:  # noqa: N803
-        """Returns features mapped by what is public, and the norms that rows had, if they were divided."""
-        norms = None
-        with np.errstate(over="ignore"):  # what float32 does not hold is refused
-            features = self._mapped(X)
-            if self._divides_rows(*features.shape):
-                rows, norms = unit_rows(checks.finite("X - public_center", features))
-                features = rows.numpy()
-            return torch.from_numpy(features.astype(np.float32)).to(checks.device(self.device)), norms
-
-    def _divides_rows(self, examples: int, width: int) -> bool:
-        """Returns whether every row is divided by its norm."""
-        target = Target.asked(self.target_epsilon, self.target_delta)
-        if self.unit_rows is not None or target is None:
-            return checks.flag("unit_rows", self.unit_rows or False)
-        divided = self._of_one_kind and rows_are_divided(target.mu, self._size(examples), width)
-        return divided or not self._scales
-
-    def _size(self, examples: int) -> float:
-        given = examples if self.public_size is None else self.public_size
-        return checks.number("public_size", given, checks.positive)
-
-    @property
-    def _scales(self) -> bool:
-        """Whether a part of the target is spent on the scaling of features."""
-        if self.private_scaling is None:
-            return self.target_epsilon is not None
-        if checks.flag("private_scaling", self.private_scaling) and self.target_epsilon is None:
-            raise ValueError("private_scaling must be False where target_epsilon is None, got True")
-        return bool(self.private_scaling)
 
     def _mapped(self, X: Any) -> Any:  # noqa: N803
         """Returns features shifted and divided by public numbers, for training and for prediction."""
@@ -249,18 +240,25 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
                 raise ValueError(f"{name} must be one number or {X.shape[1]}, got shape {list(value.shape)}")
         return (X - center) / scale
 
-    def _planned(self, data: "ProbeData") -> "_Plan":
-        """Returns the settings for data of this shape.
+    def _plan(self, examples: int, width: int, outputs: int) -> "_Plan":
+        """Returns how a model will be trained on data of this shape.
 
         Guarantee: of the data only the number of examples (where ``public_size`` is None) and the numbers of
         features and classes count.
         """
         secure: bool = self.secure
         assumptions.refuse_secure(secure, "random_state", self.random_state, self.public_size)
-        size = self._size(len(data.features))
-        target, chosen = Target.asked(self.target_epsilon, self.target_delta), _NO_TARGET
-        scales, sums = self._scales, {}
+        size = examples if self.public_size is None else self.public_size
+        size = checks.number("public_size", size, checks.positive)
+        target = Target.asked(self.target_epsilon, self.target_delta)
+        scaling = target is not None
+        if self.private_scaling is not None:
+            scaling = checks.flag("private_scaling", self.private_scaling)
+        if scaling and target is None:
+            raise ValueError("private_scaling must be False where target_epsilon is None, got True")
+        divided = checks.flag("unit_rows", self.unit_rows or False)
         intercept = 1.0 if checks.flag("fit_intercept", self.fit_intercept) else 0.0
+        chosen, sums = _NO_TARGET, {}
         if target is None:
             if self.mechanism is None or isinstance(self.mechanism, str):
                 raise ValueError(
@@ -270,30 +268,34 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
             law = self.mechanism
         else:
             law, mu, intercept = law_of_target(self.mechanism), target.mu, _INTERCEPT * intercept
-            rule = self._rule(mu, size, data)
-            columns = data.width + (data.classes is None)  # what is predicted is scaled like a feature
-            counted = data.outputs if intercept and data.classes is not None else 0
-            share, rows = rule.share if scales else 0.0, data.classes is not None and data.norms is not None
-            sums = planned_sums(mu, share, columns, counted, unit_rows=rows)
-            chosen = {**chosen, "clip": rule.clip, "steps": rule.steps, "momentum": rule.momentum}
+            chosen = {**_NO_TARGET, **_WITH_TARGET, "clip": Norm(0.3 if outputs > 1 else 0.2)}
+            if self.unit_rows is None:
+                divided = not scaling or (outputs > 1 and rows_are_divided(mu, size, width))
+            kind, columns, counted = divided, width, outputs if intercept else 0
+            if outputs == 1:  # what is predicted is scaled like a feature, and no row has norm 1
+                kind, columns, counted = False, width + 1, 0
+            alike = self.unit_rows is not None or features_are_alike(width)
+            share = scaling_share(mu, size, columns, unit_rows=kind, alike=alike) if scaling else 0.0
+            sums = planned_sums(mu, share, columns, counted, unit_rows=kind)
+            left = mu * math.sqrt(1 - share - COUNTS_SHARE * (counted > 0))
+            movement = default_movement(left * size, outputs, unit_rows=divided)
         chosen = {
             name: value if (own := getattr(self, name)) is None else own for name, value in chosen.items()
         }
         if not isinstance(chosen["clip"], Clip):
             chosen["clip"] = Clamp(chosen["clip"])
         seed = None if secure else seed_of(self.random_state)
-        plan = _Plan(LinearSettings(law, seed=seed, **chosen), size, secure, sums, intercept)
+        settings = LinearSettings(law, seed=seed, **chosen)
+        plan = _Plan(settings, examples, width, outputs, size, secure, sums, intercept, divided)
         if target is None:
             return plan
         # the noise depends on the settings, and the learning rate on the noise
-        plan = plan.with_(
-            mechanism=target.law(law, lambda law, d: plan.with_(mechanism=law).cost(data).guarantee(d))
-        )
+        law = target.law(law, lambda law, delta: plan.with_(mechanism=law).account().guarantee(delta))
+        plan = plan.with_(mechanism=law)
         if self.learning_rate is not None:
             return plan
-        settings, shape = plan.settings, plan.shape(data)
-        norm = Sensitivity.of(settings.clip.sensitivity).longest_square(torch.ones(()), shape) ** 0.5
-        return plan.with_(learning_rate=rule.movement * (1 - settings.momentum) / (settings.steps * norm))
+        norm = Sensitivity.of(settings.clip.sensitivity).longest_square(torch.ones(()), plan.shape) ** 0.5
+        return plan.with_(learning_rate=movement * (1 - settings.momentum) / (settings.steps * norm))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -306,7 +308,7 @@ class LinearProbe(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
 
     The shortest way is ``LinearProbe(target_epsilon=1.0, target_delta=1e-5)``: the sigma is found with which
     training is (epsilon, delta)-differentially private for every dataset, and what is not given follows from
-    a rule of public numbers (``default_settings``). ``mechanism`` is then the name of a law that needs only a
+    a rule of public numbers (``default_movement``). ``mechanism`` is then the name of a law that needs only a
     sigma ("gaussian", "sign"), or a mechanism whose bound is kept and whose sigma is replaced.
 
     Parameters: ``mechanism``; ``clip``, a ``Clip``, or a number c for ``Clamp(c)``; ``learning_rate``;
@@ -411,33 +413,26 @@ class LinearProbe(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
                 "fisher_information_loss needs private_scaling to be False: counts of magnitudes jump where "
                 "a feature passes a power of two, which no finite eta bounds"
             )
-        scale = np.broadcast_to(np.asarray(plain(self.public_scale), np.float64), training.data.width)
-        return training.fisher_information_loss(torch.from_numpy(1 / scale * UP), kind).numpy()
+        run, norms, features = training.run, training.data.norms, training.features
+        # how fast each feature moves with what was given to fit; an intercept does not move
+        rates = torch.zeros(features.shape[1], dtype=torch.float64, device=features.device)
+        rates[: training.plan.width] = 1 / checks.positive("public_scale", self.public_scale) * UP
+        fastest = float(rates.max())
+        if norms is not None:
+            rates[: training.plan.width] = 1.0
+        eta = information_losses(
+            *(run.mechanism, run.trajectory, features, training.data.labels, training.plan.settings.clip),
+            rates,
+            kind=kind,
+        ).cpu()
+        if norms is not None:
+            # dividing a row by its norm moves it by at most 1 / norm times what it was moved by
+            eta = torch.where(norms > 0, eta / norms.cpu(), torch.inf) * UP * fastest * UP
+        return eta.numpy()
 
-    def _prepared(self, X: Any, y: Any) -> "ProbeData":  # noqa: N803
-        with np.errstate(over="ignore"):  # what float32 does not hold is refused
-            X, y = _validated(self, X, y, dtype=np.float32, accept_sparse="csr")  # noqa: N806
+    def _labels(self, y: Any) -> tuple[Any, Any]:
         check_classification_targets(y)
-        classes, codes = class_codes(y, self.public_classes)
-        if self.public_classes is None and np.issubdtype(classes.dtype, np.integer) and len(classes) > _MANY:
-            warnings.warn(
-                f"y has {len(classes)} different integers, and each is taken for a class of its own: "
-                "LinearRegression predicts numbers, and public_classes says that they are classes",
-                UserWarning,
-                stacklevel=4,
-            )
-        values, norms = self._features(X)
-        labels = torch.from_numpy(codes).to(values.device)
-        return ProbeData(classes, values, labels, values.shape[1], norms)
-
-    def _rule(self, mu: float, size: float, data: "ProbeData") -> "DefaultSettings":
-        return default_settings(
-            *(mu, size, data.width, data.outputs),
-            scaling=self._scales,
-            counts=bool(self.fit_intercept),
-            unit_rows=data.norms is not None,
-            alike=self.unit_rows is not None or features_are_alike(data.width),
-        )
+        return class_codes(y, self.public_classes)
 
 
 @dataclass(frozen=True)
@@ -450,25 +445,19 @@ class ProbeData:
     classes: Any
     features: Tensor
     labels: Tensor
-    width: int  # the number of features, without an intercept
     norms: Tensor | None = None  # of the rows before they were scaled to norm 1, if they were
-
-    def divided(self, magnitudes: Tensor) -> "ProbeData":
-        """Returns the same data with features divided by these numbers, and rows by the norm that is left."""
-        rows, _ = unit_rows(self.features.double() / magnitudes)
-        return replace(self, features=rows.to(self.features.dtype))
 
     def scaled(self, center: Tensor, scale: Tensor) -> "ProbeData":
         """Returns the same data with features shifted and divided, and no row of norm above 1.
 
         A row is also divided by the root of the number of features: its norm is then about 1.
 
-        >>> data = ProbeData([0, 1], torch.tensor([[2.0, 5.0], [9.0, 1.0]]), torch.tensor([0, 1]), 2)
+        >>> data = ProbeData([0, 1], torch.tensor([[2.0, 5.0], [9.0, 1.0]]), torch.tensor([0, 1]))
         >>> data.scaled(torch.tensor([1.0, 1.0]), torch.tensor([2.0, 8.0])).features
         tensor([[0.3536, 0.3536],
                 [1.0000, 0.0000]])
         """
-        width, labels = self.width, self.labels
+        width, labels = self.features.shape[1], self.labels
         rows = (self.features.double() - center[:width]) / (scale[:width] * width**0.5)
         short, norms = unit_rows(rows)
         rows = torch.where((norms > 1)[:, None], short, rows).to(self.features.dtype)
@@ -481,16 +470,11 @@ class ProbeData:
         column = self.features.new_full((len(self.features), 1), value)
         return replace(self, features=torch.cat((self.features, column), dim=1)) if value else self
 
-    @property
-    def outputs(self) -> int:
-        """The number of scores: one for each class, or 1."""
-        return 1 if self.classes is None else len(self.classes)
-
 
 def _validated(estimator: BaseEstimator, *data: Any, **options: Any) -> Any:
     """Returns the data after scikit-learn's checks, which note the number and the names of the features."""
     try:
-        return validate_data(estimator, *map(plain, data), **options)
+        return validate_data(estimator, *map(plain, data), accept_sparse="csr", **options)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         if "contains NaN" in str(error):  # the advice that follows is an imputer, fitted to private data
             raise ValueError(
@@ -515,19 +499,14 @@ def class_codes(y: Any, public_classes: Any = None) -> tuple[Any, Any]:
     (['a', 'b'], [1, 0, 1])
     """
     try:
-        classes = np.unique(y if public_classes is None else np.asarray(plain(public_classes)))
-        codes = np.searchsorted(classes, y).clip(max=len(classes) - 1)
-    except (TypeError, ValueError, RuntimeError):
-        raise TypeError(f"public_classes must hold labels like y's, got {public_classes!r}") from None
-    if public_classes is not None and len(classes) < 2:
-        raise ValueError(f"public_classes must hold 2 classes at least, got {public_classes!r}")
-    outside = classes[codes] != y
-    if outside.any():
-        first = int(np.argmax(outside))
-        raise ValueError(f"y must hold public_classes only, got {np.asarray(y)[first]} at index {first}")
-    if len(classes) < 2:
-        raise ValueError(f"y must hold at least 2 classes, got {len(classes)} class")
-    return classes, codes.astype(np.int64)
+        encoder = LabelEncoder().fit(y if public_classes is None else plain(public_classes))
+        codes = encoder.transform(y)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"y must hold labels of public_classes, {public_classes!r}: {error}") from None
+    if len(encoder.classes_) < 2:
+        name = "y" if public_classes is None else "public_classes"
+        raise ValueError(f"{name} must hold at least 2 classes, got {len(encoder.classes_)} class")
+    return encoder.classes_, codes
 
 
 def unit_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -568,34 +547,13 @@ def seed_of(random_state: Any) -> int | None:
     return int.from_bytes(state.bytes(16), "big")
 
 
-@dataclass(frozen=True)
-class DefaultSettings:
-    """Settings of a model with a target, by ``default_settings``. ``share`` of mu^2 is for the scaling."""
+def default_movement(reach: float, outputs: int, *, unit_rows: bool) -> float:
+    """Returns how far the weights go where only a target is given, by public numbers alone.
 
-    share: float
-    clip: Norm
-    steps: int
-    momentum: float
-    movement: float
-
-
-def default_settings(
-    mu: float,
-    public_size: float,
-    features: int,
-    classes: int,
-    *,
-    scaling: bool,
-    counts: bool,
-    unit_rows: bool,
-    alike: bool,
-) -> DefaultSettings:
-    """Returns the settings of a probe of which only a target epsilon is given, from public numbers alone.
-
-    Let mu be the Gaussian-DP parameter of what the target leaves for training after the ``scaling`` of
-    features and the ``counts`` of classes, n the public size, and K the number of classes. Rows have a norm
-    of about 1. The movement of a run is how far the weights would go if all clipped gradients of all its
-    steps were the same vector of norm 1:
+    ``reach`` is mu n: the Gaussian-DP parameter of what the target leaves for training after the scaling of
+    features and the counts of classes, times the public size. ``outputs`` is the number of classes K, or 1
+    for a regression. Rows have a norm of about 1. The movement of a run is how far the weights would go if
+    all clipped gradients of all its steps were the same vector of norm 1:
 
         movement = learning_rate * clip * steps / (1 - momentum).
 
@@ -605,76 +563,84 @@ def default_settings(
     clipped gradients no longer balance each other, and accuracy falls. A smaller clip lets examples that are
     hopelessly on the wrong side weigh as much as those in doubt, and scores grow too large; with a larger one
     gradients fade beside the noise. ``benchmarks/default_settings.py`` compares the rule with the best of a
-    search.
+    search. The slopes of squared errors do not fade as those of a softmax do: there the weights go a quarter
+    as far, and stop where steps would overshoot.
 
-    >>> public = {"scaling": True, "counts": True, "unit_rows": True, "alike": True}
-    >>> rule = default_settings(0.268, 50_000, 1280, 10, **public)
-    >>> rule.share, rule.clip, rule.steps, rule.momentum, round(rule.movement)
-    (0.1, Norm(0.3), 32, 0.5, 12499)
+    >>> default_movement(12_500, 10, unit_rows=True), default_movement(12_500, 10, unit_rows=False)
+    (12500, 3000.0)
+    >>> default_movement(100, 1, unit_rows=False)
+    25.0
     """
-    share = scaling_share(mu, public_size, features, unit_rows=unit_rows, alike=alike) if scaling else 0.0
-    left = mu * math.sqrt(1 - share - COUNTS_SHARE * counts)
-    farthest = (3000.0 if unit_rows else 300.0) * classes
-    return DefaultSettings(share, Norm(0.3), 32, 0.5, min(left * public_size, farthest))
+    if outputs == 1:
+        return min(reach / 4, 60.0)
+    return min(reach, (3000.0 if unit_rows else 300.0) * outputs)
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """How a model will be trained: its settings, and the sums that are released before."""
+    """How a model will be trained, by public numbers: its settings, and the sums that are released before."""
 
     settings: LinearSettings
+    examples: int
+    width: int  # the number of features, without an intercept
+    outputs: int  # the number of scores: one for each class, or 1
     size: float  # what the sum of gradients is divided by
     secure: bool
     sums: Mapping[str, PlannedSum]
     intercept: float  # the feature that is the same in all rows; 0 for none
+    unit_rows: bool
 
     def with_(self, **changes: Any) -> "_Plan":
         """Returns the plan with other settings."""
         return replace(self, settings=replace(self.settings, **changes))
 
-    def shape(self, data: ProbeData) -> torch.Size:
-        """Returns the shape of the weights."""
-        return torch.Size((data.outputs, data.width + (self.intercept != 0)))
+    @property
+    def shape(self) -> torch.Size:
+        """The shape of the weights."""
+        return torch.Size((self.outputs, self.width + (self.intercept != 0)))
 
-    def cost(self, data: ProbeData) -> PrivacyLoss:
-        """Returns what every release costs, for every dataset, before any is made.
+    def moves(self, clip: Clip) -> Sensitivity:
+        """Returns how far a record is taken to move a sum with this clip."""
+        return charged_sensitivity(clip, self.examples, self.size, secure=self.secure)
 
-        Guarantee: of the data only what ``LinearEstimator._planned`` looks at counts.
-        """
-        settings, examples = self.settings, len(data.features)
-        moves = charged_sensitivity(settings.clip, examples, self.size, secure=self.secure)
-        account = PerInstanceAccountant(settings.mechanism, moves)
-        for planned in self.sums.values():
-            own = charged_sensitivity(planned.clip, examples, self.size, secure=self.secure)
-            account.step_worst_case(torch.zeros(planned.width), mechanism=planned.law, sensitivity=own)
-        account.step_worst_case(torch.zeros(()).expand(self.shape(data)), count=settings.steps)
-        return account.privacy_loss()
+    def nothing_yet(self) -> PerInstanceAccountant:
+        """Returns an account without a release."""
+        return PerInstanceAccountant(self.settings.mechanism, self.moves(self.settings.clip))
+
+    def account(self) -> PerInstanceAccountant:
+        """Returns the account of every release by what holds for every dataset, before any is made."""
+        account = self.nothing_yet()
+        for one in self.sums.values():
+            theta = torch.zeros(one.width)
+            account.step_worst_case(theta, mechanism=one.law, sensitivity=self.moves(one.clip))
+        account.step_worst_case(torch.zeros(()).expand(self.shape), count=self.settings.steps)
+        return account
 
 
 @dataclass(frozen=True)
 class _Training:
-    """The training of one model, with its data: all of it is private, but for the scaling.
+    """The training of one model, with its data: all of it is private, but for the plan and the scaling.
 
     Accounts are made from this when they are asked for, so that fitting costs no more than training.
     """
 
+    plan: _Plan
     data: ProbeData
-    clip: Clip
     run: LinearRun
     sums: Mapping[str, ReleasedSum]
     scaling: tuple[Tensor, Tensor] | None
     magnitudes: Tensor | None
 
     @classmethod
-    def of(cls, given: ProbeData, plan: _Plan) -> "_Training":
+    def of(cls, plan: _Plan, given: ProbeData) -> "_Training":
         """Makes every release of the plan."""
-        settings: dict[str, Any] = {"public_size": plan.size, "secure": plan.secure}
         seed, data, scaling, magnitudes, start = plan.settings.seed, given, None, None, None
         digest = b"" if seed is None else data_digest(given.features, given.labels)
-        sums = PrivateSums(plan.sums, len(given.features), seed=seed, data=digest, **settings)
+        sums = PrivateSums(plan.sums, plan.size, seed, digest, plan.secure)
         if "relative magnitudes" in plan.sums:
             magnitudes = private_magnitudes(given.features, sums)
-            data = given.divided(magnitudes)
+            rows, _ = unit_rows(given.features.double() / magnitudes)
+            data = replace(given, features=rows.to(given.features.dtype))
         if "mean" in plan.sums:
             scaling = private_row_scaling(data.features, sums)
         elif "magnitudes" in plan.sums:
@@ -686,58 +652,18 @@ class _Training:
             data = data.scaled(*scaling)
         data = data.with_intercept(plan.intercept)
         if "classes" in plan.sums:
-            start = torch.zeros(plan.shape(given), dtype=torch.float64)
-            start[:, -1] = private_log_shares(given.labels, given.outputs, sums=sums) / plan.intercept
+            start = torch.zeros(plan.shape, dtype=torch.float64)
+            start[:, -1] = private_log_shares(given.labels, plan.outputs, sums=sums) / plan.intercept
         run = train_linear(
-            *(data.features, data.labels, data.outputs), **{**vars(plan.settings), **settings, "start": start}
+            *(data.features, data.labels, plan.outputs),
+            **vars(plan.settings),
+            public_size=plan.size,
+            secure=plan.secure,
+            start=start,
         )
-        return cls(data, plan.settings.clip, run, sums.released, scaling, magnitudes)
-
-    def account(self) -> PerInstanceAccountant:
-        """Returns the account of every release."""
-        return self._account(PerInstanceAccountant.step)
-
-    def promised(self) -> PerInstanceAccountant:
-        """Returns the account of every release by what holds for every dataset, and nothing of this one."""
-        return self._account(PerInstanceAccountant.step_worst_case)
-
-    def _account(self, step: Callable[..., None]) -> PerInstanceAccountant:
-        account = PerInstanceAccountant(self.run.mechanism, self.run.sensitivity)
-        for each in self.sums.values():
-            step(account, each.theta, mechanism=each.law, sensitivity=each.sensitivity)
-        for one in self.run.trajectory:
-            step(account, one.theta)
-        return account
-
-    def example_epsilons(self, delta: float, kind: EpsilonKind) -> Tensor:
-        """Returns each example's own epsilon, in the order of fit."""
-        examples = ExampleAccountant(self.run.mechanism)
-        for each in self.sums.values():
-            examples.step(each.theta, each.parts(), mechanism=each.law)
-        for step in self.run.trajectory:
-            gradients = clipped_gradients(step.weights, self._features, self.data.labels, self.clip)
-            examples.step(step.theta.reshape(-1), gradients)
-        return examples.epsilons(delta, kind)
-
-    def fisher_information_loss(self, rates: Tensor, kind: InformationNorm) -> Tensor:
-        """Returns an upper bound of eta for each example's features as given to fit, in the order of fit.
-
-        ``rates`` say how fast each feature moves with what was given to fit. Dividing a row by its norm N
-        moves no row by more than 1 / N times what it was moved by, so that eta is at most 1 / N times that of
-        the scaled row. Counts of classes say nothing about features.
-        """
-        norms, run = self.data.norms, self.run
-        attributes = self._features.new_zeros(self._features.shape[1], dtype=torch.float64)
-        attributes[: len(rates)] = rates if norms is None else 1.0  # an intercept does not move
-        eta = information_losses(
-            *(run.mechanism, run.trajectory, self._features, self.data.labels, self.clip),
-            attributes,
-            kind=kind,
-        ).cpu()
-        if norms is None:
-            return eta
-        return torch.where(norms > 0, eta / norms.cpu(), torch.inf) * UP * float(rates.max()) * UP
+        return cls(plan, data, run, sums.released, scaling, magnitudes)
 
     @property
-    def _features(self) -> Tensor:
+    def features(self) -> Tensor:
+        """Features as gradients were computed from them."""
         return self.data.features.to(self.run.weights.dtype)

@@ -1,16 +1,12 @@
 """Linear regression on fixed features, trained privately."""
 
-import math
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-import torch
 from sklearn.base import RegressorMixin
 
-from ringfence.training.clipping import Norm
-from ringfence.training.private_statistics import scaling_share
-from ringfence.training.probe import DefaultSettings, LinearEstimator, ProbeData, _validated
+from ringfence.training.probe import LinearEstimator
 
 
 @dataclass(eq=False, repr=False)
@@ -34,7 +30,6 @@ class LinearRegression(RegressorMixin, LinearEstimator):  # type: ignore[misc]
 
     secure = False  # the rounding of squared errors is not charged
     public_classes = None
-    _of_one_kind = False
 
     def fit(self, X: Any, y: Any) -> Self:  # noqa: N803 (scikit-learn's names)
         """Trains on features (n, p), dense or sparse, and numbers (n,)."""
@@ -48,17 +43,5 @@ class LinearRegression(RegressorMixin, LinearEstimator):  # type: ignore[misc]
         """Returns the predicted number for each row of X."""
         return self._scores(X)
 
-    def _prepared(self, X: Any, y: Any) -> ProbeData:  # noqa: N803
-        with np.errstate(over="ignore"):  # what float32 does not hold is refused
-            X, y = _validated(self, X, y, dtype=np.float32, accept_sparse="csr", y_numeric=True)  # noqa: N806
-        values, norms = self._features(X)
-        numbers = torch.from_numpy(np.asarray(y, dtype=np.float32)).to(values.device)
-        return ProbeData(None, values, numbers, values.shape[1], norms)
-
-    def _rule(self, mu: float, size: float, data: ProbeData) -> DefaultSettings:
-        """Returns settings for squared errors, whose slopes do not fade as those of a softmax do.
-
-        They go a quarter as far as those of ``default_settings``, and stop where steps would overshoot.
-        """
-        share = scaling_share(mu, size, data.width + 1) if self._scales else 0.0
-        return DefaultSettings(share, Norm(0.2), 32, 0.5, min(math.sqrt(1 - share) * mu * size / 4, 60.0))
+    def _labels(self, y: Any) -> tuple[None, Any]:
+        return None, np.asarray(y, dtype=np.float32)

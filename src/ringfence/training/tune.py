@@ -25,11 +25,7 @@ from ringfence.training.probe import LinearProbe, plain, seed_of
 from ringfence.training.target import Target
 
 _TUNED = ("clip", "learning_rate", "steps", "momentum")
-# LinearProbe's arguments that all runs share, besides those of _TUNED that are not in the grid.
-_SHARED = (
-    *("fit_intercept", "private_scaling", "public_center", "public_scale", "unit_rows", "public_size"),
-    *("public_classes", "device"),
-)
+_CHOSEN = {"mechanism", "target_epsilon", "target_delta", "random_state", "secure"}  # here, and by no caller
 _VALID: dict[str, Any] = {"clip": Norm(1.0), "learning_rate": 1.0, "steps": 1}
 _ROOM = 1 - 1e-6  # of mu: a probe's own epsilon is rounded
 _MOST_SETTINGS = 10**6
@@ -162,7 +158,12 @@ def tune(
     >>> bool(tuned.probe.score(features, labels) > 0.9), tuned.epsilon <= 3.0
     (True, True)
     """
-    settings, shared = tuning_settings(grid), _shared(options, grid)
+    settings, known = tuning_settings(grid), LinearProbe().get_params().keys() - _CHOSEN
+    for name in options:
+        if name in grid:
+            raise ValueError(f"{name} must be given once, got it in grid and beside it")
+        if name not in known:
+            raise TypeError(f"tune has no argument {name!r}; known are {', '.join(sorted(known))}")
     target = Target.asked(target_epsilon, target_delta)
     if target is None:
         raise ValueError("target_epsilon must be given, got None")
@@ -173,7 +174,7 @@ def tune(
         for run in count():
             own = noise.of("run", run)
             setting = settings[int(len(settings) * float(own.at("setting").uniforms((1,))))]
-            probe = _trained(features, labels, {**shared, **setting}, plan.run_target, own)
+            probe = _trained(features, labels, {**options, **setting}, plan.run_target, own)
             yield _scored(probe, features, labels, plan.score_sigma, own), probe, setting
             if float(own.at("stop").uniforms((1,))) < 1 / plan.expected_runs:
                 return
@@ -185,17 +186,6 @@ def tune(
     return Tuned(
         *(probe, setting, right, plan.epsilon, target.delta, plan, len(settings), probe.assumptions_)
     )
-
-
-def _shared(options: dict[str, Any], grid: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of ``LinearProbe`` that all runs share."""
-    known = (*_SHARED, *_TUNED)
-    for name in options:
-        if name in grid:
-            raise ValueError(f"{name} must be given once, got it in grid and beside it")
-        if name not in known:
-            raise TypeError(f"tune has no argument {name!r}; known are {', '.join(known)}")
-    return options
 
 
 def _trained(

@@ -11,14 +11,8 @@ from pandas import DataFrame
 from experiments.comparison import CLAMPED
 from experiments.drawing import Drawn
 from experiments.information import chart as figure
-from experiments.information.chart import (
-    draw_networks,
-    eta_ratio,
-    information_figure,
-    network_chart,
-    network_points,
-)
-from experiments.information.networks import write_rows
+from experiments.information.__main__ import main
+from experiments.information.chart import eta_ratio, information_figure, network_chart, network_points
 from experiments.information.probe import COLUMNS
 from ringfence.report.drawing import paper_figure
 from tests.experiments.information import toys
@@ -153,6 +147,7 @@ def test_csv_files_are_enough_to_draw(swept: Path, tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(Figure, "savefig", lambda self, file, **_: file.write(b"drawn"))
     probe = tmp_path / "information.csv"
     PROBE.assign(model=["linear probe", *["network"] * (len(PROBE) - 1)]).to_csv(probe, index=False)
-    assert len(draw_networks(write_rows(swept), tmp_path / "new", probe)) == 3
+    main(["--draw", str(swept), "--out", str(tmp_path / "new"), "--probe", str(probe)])
+    assert len(list((tmp_path / "new").iterdir())) == 3
     assert "Largest η at 75%" in (tmp_path / "new" / "network_information.txt").read_text()
     assert list(pd.read_csv("docs/results/information_cifar10.csv")) == COLUMNS

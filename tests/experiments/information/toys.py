@@ -29,14 +29,6 @@ SETTINGS = NetworkSettings(
 )
 
 
-def words(images: Path, out: Path) -> list[str]:
-    """The command line that asks for these settings, but for the second seed."""
-    fields = {"model": "small", "least_accuracy": 0.0, "epochs": (1,), "seeds": (0,), **COUNTS}
-    fields |= {f"search.{name}": ends for name, ends in RANGES.items()}
-    given = [f"{name}={value!r}" for name, value in fields.items()]
-    return [str(images), "--out", str(out), "--set", *given]
-
-
 def arrays() -> dict[str, Any]:
     draws = np.random.default_rng(0)
     labels = draws.integers(0, 4, 320)

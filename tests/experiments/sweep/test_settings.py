@@ -119,7 +119,6 @@ seeds = [0, 1, 2]
 delta = 1e-6
 [data]
 classes = 3
-unit_rows = true
 [paper]
 clip = [1e-3, 1]
 noise_multiplier = [10]
@@ -143,7 +142,7 @@ def written(folder: Path, text: str) -> Path:
 
 def test_a_file_is_read_as_written(tmp_path: Path) -> None:
     grid = read_grid(written(tmp_path, GOOD))
-    assert (grid.name, grid.delta, grid.unit_rows, grid.classes) == ("mine", 1e-6, True, 3)
+    assert (grid.name, grid.delta, grid.classes) == ("mine", 1e-6, 3)
     assert (grid.clip, grid.levels) == ((1e-3, 1.0), (5,))
     assert [type(value) for value in grid.clip] == [float, float]
     assert (grid.fair.settings, grid.fair.clip) == (8, (1e-3, 1.0))
@@ -160,14 +159,13 @@ def test_a_file_is_read_as_written(tmp_path: Path) -> None:
         ("bound = [4]", 'bound = ["4"]', "grid.toml: bound must be a number, got '4'"),
         ("steps = [10]", "steps = [true]", "grid.toml: steps must be an integer, got True"),
         ("steps = [10]", "", "grid.toml: .* missing .*steps"),
-        ("unit_rows = true", "unit_rows = 1", "grid.toml: unit_rows must be true or false, got 1"),
         ('"quantized"', '"cauchy"', "grid.toml: mechanisms must be among .* got 'cauchy'"),
         ("settings = 8", "steps = [1]", r"grid.toml: steps must be \[low, high\], got \[1\]"),
         ("settings = 8", "steps = [9, 1]", r"grid.toml: steps must be a range"),
         ('clips = ["norm"]', 'clips = "norm"', "grid.toml: clips must be a list, got 'norm'"),
         ('clips = ["norm"]', "clips = [1, 2]", "grid.toml: clips must be text, got 1"),
         ("[data]", "[data", "grid.toml is not TOML"),
-        ("[data]\nclasses = 3\nunit_rows = true\n", "data = 3\n", "grid.toml: data must be a table, got 3"),
+        ("[data]\nclasses = 3\n", "data = 3\n", "grid.toml: data must be a table, got 3"),
     ],
 )
 def test_what_is_wrong_is_said_with_file_and_key(tmp_path: Path, old: str, new: str, message: str) -> None:
