@@ -59,14 +59,14 @@ benchmark: setup
 	$(BIN)/python -m benchmarks.sampled_exact
 	$(BIN)/python -m benchmarks.tables
 
-# The tests of tables on Spark (local mode, which needs Java 17) and PostgreSQL (Debian's, as root).
+# The tests of tables on Spark (local mode, which needs Java 17) and PostgreSQL (Debian's, as root), and of sweeps on Ray.
 engines: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt pyspark
 	ls /usr/lib/postgresql/*/bin/initdb > /dev/null 2>&1 || { apt-get update -qq && apt-get install -y -qq postgresql; }
 	java -version 2>&1 | head -1; ls -d /usr/lib/postgresql/*
 	$(BIN)/python -c 'import duckdb, ibis, pyspark; print("ibis", ibis.__version__, "duckdb", duckdb.__version__, "pyspark", pyspark.__version__)'
 	SPARK_LOCAL_IP=127.0.0.1 $(BIN)/python -W ignore examples/release_spark.py
-	RINGFENCE_ENGINES=1 SPARK_LOCAL_IP=127.0.0.1 $(BIN)/python -W ignore -m pytest tests/releases/test_engines.py -W ignore
+	RINGFENCE_ENGINES=1 SPARK_LOCAL_IP=127.0.0.1 $(BIN)/python -W ignore -m pytest tests/releases/test_engines.py tests/experiments/sweep/test_runner.py -W ignore
 
 # Breaks the code in known ways and counts the tests that notice (docs/design.md).
 breakages: setup

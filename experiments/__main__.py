@@ -46,6 +46,10 @@ FeatureFile = Annotated[
 PublicStatistics = Annotated[
     Path | None, typer.Option(help="Public features whose mean and standard deviation center and scale.")
 ]
+Engine = Annotated[str, typer.Option(help="local or ray.")]
+Address = Annotated[
+    str | None, typer.Option(help="Address of a Ray cluster; without it, a local one is started.")
+]
 Folders = Annotated[list[Path], typer.Argument(help="Folders of sweeps.")]
 
 
@@ -114,6 +118,8 @@ def sweep(
     search: Annotated[
         str, typer.Option(help="paper: every combination; fair: the same number of settings for each law.")
     ] = "paper",
+    engine: Engine = "local",
+    address: Address = None,
     device: Device = "cpu",
 ) -> None:
     """Train every setting of a grid; a sweep may be killed at any moment and started again.
@@ -122,12 +128,13 @@ def sweep(
     """
     from experiments.sweep.data import digits
     from experiments.sweep.probes import run_sweep
+    from experiments.sweep.runner import Workers
     from experiments.sweep.settings import Search, read_grid
 
     settings = read_grid(grid)
     values, public = sweep_features(grid, features, public_statistics)
-    kind = cast(Search, search)  # which the library checks
-    _print(run_sweep(settings, values or digits(), out, kind, public=public, device=device))
+    workers, kind = Workers(engine, address, device), cast(Search, search)  # which the library checks
+    _print(run_sweep(settings, values or digits(), out, workers, kind, public=public))
 
 
 @app.command()

@@ -19,6 +19,7 @@ from experiments.mean_estimation import draw_mean_estimation
 from experiments.motivation import draw_motivation
 from experiments.sweep.data import digits, sweep_data
 from experiments.sweep.probes import run_sweep
+from experiments.sweep.runner import Workers
 from experiments.sweep.settings import Grid, Search, read_grid
 from experiments.votes import draw_votes
 from ringfence.accounting.fisher import InformationNorm
@@ -58,7 +59,7 @@ def comparisons(
     results: list[Comparison] = []
     for search in SEARCHES:
         folder = out / f"{grid.name.lower().replace(' ', '-')}-{search}"
-        run_sweep(grid, features, folder, search, public=public, device=device)
+        run_sweep(grid, features, folder, Workers(device=device), search, public=public)
         fair = compare_folder(folder, step=0.01)
         results += fair.clips
     return results, fair  # the last of the searches

@@ -54,7 +54,7 @@ def test_an_unknown_name_is_refused_by_name() -> None:
 
 
 def test_importing_ringfence_loads_nothing_slow() -> None:
-    slow = ("torch", "sklearn", "scipy", "dp_accounting", "transformers")
+    slow = ("torch", "sklearn", "scipy", "dp_accounting", "transformers", "ray")
     code = f"import sys, ringfence; print([name for name in {slow} if name in sys.modules])"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ran.stdout == "[]\n", ran.stderr

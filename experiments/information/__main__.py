@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from experiments.information.networks import ROUNDS, run_networks, write_rows
+from experiments.sweep.runner import Workers
 
 
 def main(words: list[str]) -> None:
@@ -23,6 +24,9 @@ def main(words: list[str]) -> None:
     parser.add_argument("--out", type=Path, default=Path("out"), help="folder of the rows; it may hold some")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="settings for every method")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--engine", default="local", choices=["local", "ray"])
+    parser.add_argument("--address", help="of a Ray cluster")
+    parser.add_argument("--per-gpu", type=int, default=1, help="with --engine ray: networks that share a GPU")
     parser.add_argument("--draw", type=Path, metavar="CSV", help="draw this file, or the rows of this folder")
     parser.add_argument("--probe", type=Path, metavar="CSV", help="with --draw: rows of the probe's panels")
     asked = parser.parse_args(words)
@@ -34,7 +38,8 @@ def main(words: list[str]) -> None:
         return
     if asked.images is None:
         raise ValueError("IMAGES must be given: a .npz file of images")
-    print(run_networks(asked.images, asked.out, rounds=asked.rounds, device=asked.device))
+    workers = Workers(asked.engine, asked.address, asked.device, asked.per_gpu)
+    print(run_networks(asked.images, asked.out, rounds=asked.rounds, workers=workers))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from experiments.information.network import (
     train_and_measure,
 )
 from experiments.sweep.data import OnDevice, SweepData
-from experiments.sweep.runner import FILE, read_file, run_jobs
+from experiments.sweep.runner import FILE, HERE, Workers, read_file, run_jobs
 from experiments.sweep.settings import Job, SweepSetting
 from ringfence import checks
 from ringfence.training.engine.batches import RunPlan
@@ -54,7 +54,12 @@ def measure_networks(data: SweepData, jobs: Sequence[Job], settings: NetworkSett
 
 
 def run_networks(
-    images: Path, out: Path, settings: NetworkSettings = WIDE, *, rounds: int = ROUNDS, device: str = "cpu"
+    images: Path,
+    out: Path,
+    settings: NetworkSettings = WIDE,
+    *,
+    rounds: int = ROUNDS,
+    workers: Workers = HERE,
 ) -> Path:
     """Trains and measures what is not finished yet, and returns the path of the rows, ``out``/sweep.db.
 
@@ -75,7 +80,7 @@ def run_networks(
         "parameters": sum(p.numel() for p in fresh_model(settings.model, data, 0).parameters()),
         "delta": settings.delta,
     }
-    work = OnDevice(partial(measure_networks, settings=settings), data, device)
+    work = OnDevice(partial(measure_networks, settings=settings), data, workers.device)
     known = settings.rounds(rounds, each)
     notes = {
         setting.key: {"round": number, "epochs": setting.steps // each}
@@ -84,10 +89,10 @@ def run_networks(
     }
     first, *others = settings.seeds
     once = [[(setting, first)] for setting in chain(*known)]
-    run_jobs(work, once, out, identity, notes, "networks")
+    run_jobs(work, once, out, identity, workers, notes, "networks")
     rows = [row for row in read_file(out)[1] if row["seed"] == first and row["round"] < rounds]
     again = [[(setting, seed)] for setting in on_frontiers(rows) for seed in others]
-    run_jobs(work, again, out, identity, notes, "networks, further seeds")
+    run_jobs(work, again, out, identity, workers, notes, "networks, further seeds")
     return out / FILE
 
 

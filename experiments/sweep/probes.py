@@ -12,7 +12,7 @@ import numpy as np
 
 from experiments.linear_grid import accuracies, train_linear_grid
 from experiments.sweep.data import OnDevice, SweepData, sweep_data
-from experiments.sweep.runner import FILE, read_file, run_jobs
+from experiments.sweep.runner import FILE, HERE, Workers, read_file, run_jobs
 from experiments.sweep.settings import Grid, Job, Search, SweepSetting, digest, job_seed, label
 from ringfence import checks
 from ringfence.accounting.conversion import gaussian_epsilon
@@ -23,7 +23,7 @@ from ringfence.training.linear import LinearSettings
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-_BATCH, _BATCH_ON_GPU = 48, 240  # how many jobs are trained together
+_BATCH = {"cpu": 48, "cuda": 240}  # how many jobs are trained together
 
 
 # Of a finished job; the numbers are missing where it ended with an error. ``epsilon_pdp`` is the paper's
@@ -42,10 +42,10 @@ def run_sweep(
     grid: Grid,
     features: Features,
     out: Path,
+    workers: Workers = HERE,
     search: Search = "paper",
     *,
     public: Features | None = None,
-    device: str = "cpu",
     batch_size: int | None = None,
 ) -> Path:
     """Runs the jobs that are not finished yet and returns the path of the rows, ``out``/sweep.db.
@@ -55,9 +55,8 @@ def run_sweep(
 
     Guarantee: that of ``measure``. The rows hold numbers that depend on private data.
     """
-    size = _BATCH if checks.device(device).type == "cpu" else _BATCH_ON_GPU
-    if batch_size is not None:
-        size = checks.count("batch_size", batch_size, at_least=1)
+    size = _BATCH[workers.device] if batch_size is None else batch_size
+    checks.count("batch_size", size, at_least=1)
     jobs, data = grid.jobs(search), sweep_data(features, grid, search, public)
     split = [grid.fair.validation, grid.fair.seed] if search == "fair" else None
     identity = {  # what must not change between two runs in one folder
@@ -69,8 +68,8 @@ def run_sweep(
         "grid (SHA-256)": digest([[(setting.key, seed) for setting, seed in jobs], split]),
     }
     batches = [jobs[start : start + size] for start in range(0, len(jobs), size)]
-    work = OnDevice(partial(measure, delta=grid.delta), data, device)
-    run_jobs(work, batches, out, identity, name=f"sweep, {search}")
+    work = OnDevice(partial(measure, delta=grid.delta), data, workers.device)
+    run_jobs(work, batches, out, identity, workers, name=f"sweep, {search}")
     return out / FILE
 
 

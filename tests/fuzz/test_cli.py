@@ -83,7 +83,7 @@ files = st.sampled_from(FILES)
 KNOWN = {
     **{"file": files, "usual": st.booleans(), "folders": st.lists(files, max_size=2), "features": files},
     "search": st.sampled_from(("paper", "", "x")),
-    "grid": st.sampled_from([*FILES, "digits", "cifar10"]),
+    **{"grid": st.sampled_from([*FILES, "digits", "cifar10"]), "engine": st.sampled_from(("local", "", "x"))},
     **{"device": st.sampled_from(("cpu", "cuda", "", "x")), "images": files},
     **{"backbone": words, "size": numbers, "kind": words},
 }
@@ -127,9 +127,9 @@ def test_comparisons(folders: list[str], options: list[str], usual: bool) -> Non
 
 
 @fuzzed("command line", 0.06, 5, KNOWN)
-def test_sweeps(grid: str, features: str, search: str, device: str) -> None:
+def test_sweeps(grid: str, features: str, search: str, engine: str, device: str) -> None:
     shutil.rmtree(PLACE / "out", ignore_errors=True)
-    options = ["--search", search, "--device", device]
+    options = ["--search", search, "--engine", engine, "--device", device]
     check("sweep", grid, "--features", features, "--out", str(PLACE / "out"), *options, program=experiments)
 
 

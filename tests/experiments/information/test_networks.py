@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from experiments.information import networks
 from experiments.information.network import METHODS
 from experiments.information.networks import COLUMNS, complete, on_frontiers, run_networks, write_rows
-from experiments.sweep.runner import read_file, run_jobs
+from experiments.sweep.runner import HERE, read_file, run_jobs
 from ringfence import PrivacyEngine
 from tests.experiments.information import toys
 
@@ -101,7 +101,7 @@ def test_epsilon_is_that_of_the_engine_after_as_many_steps(tmp_path: Path) -> No
     assert engine.steps == settings.steps
     public = {"examples": 30, "batch_size": 10, "parameters": 6, "delta": 1e-05}
     done = {"round": 4, "epochs": 1, "test_accuracy": 0.5}
-    run_jobs(lambda _: [done], [[(settings, 0)]], tmp_path, public)
+    run_jobs(lambda _: [done], [[(settings, 0)]], tmp_path, public, HERE)
     [row] = pd.read_csv(write_rows(tmp_path)).itertuples()
     assert row.epsilon_data_independent == engine.guarantee(1e-5).epsilon
     assert (row.method, row.round, row.epochs, row.clip) == ("rectified", 4, 1, settings.clip)
