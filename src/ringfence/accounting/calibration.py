@@ -324,7 +324,7 @@ def _question(
     if kind != "data_independent" and sampling_rate < 1:
         raise ValueError(
             f"kind must be 'data_independent' where sampling_rate is {sampling_rate:g}, got {kind!r}: "
-            "what a sampled release of this theta costs takes batches (SampledAccountant.step)"
+            "what a sample costs is known for every dataset alone"
         )
     if theta is None and kind != "data_independent":
         raise ValueError(f"theta must be given for kind {kind!r}, got None")
