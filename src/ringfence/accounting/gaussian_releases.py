@@ -82,19 +82,20 @@ class GaussianRelease:
         return self.rate == 1 and self.epoch == 1
 
     def divergences(self, orders: Tensor) -> Tensor:
-        """Upper bounds of the Rényi divergences of all together at these orders, in both directions.
+        """Upper bounds of the Rényi divergences of all together at these orders.
 
+        Rows are forward (the law without the record first) and backward.
         A divergence does not fall with the order: that of a Poisson sample is one of ``SAMPLED_ORDERS``, the
         next larger one, and infinite beyond the last. A release of an epoch has no larger one than that of
         one release of everything, by convexity.
 
         >>> at = torch.tensor([2.0, 7.5], dtype=torch.float64)
-        >>> [GaussianRelease(0.1, rate=rate, count=10).divergences(at).round(decimals=4).tolist()
+        >>> [GaussianRelease(0.1, rate=rate, count=10).divergences(at)[1].round(decimals=4).tolist()
         ...  for rate in (1.0, 0.1)]
         [[0.1, 0.375], [0.001, 0.004]]
         """
         if self.rate == 1:
-            return self.count * self.zcdp * orders
+            return (self.count * self.zcdp * orders).expand(2, -1)
         found = _sample_divergences(self.mu, self.zcdp, self.rate, self.cut)
         return self.count * at_next_orders(SAMPLED_ORDERS, found, orders)
 
@@ -121,13 +122,13 @@ def at_next_orders(known: tuple[float, ...], values: Tensor, orders: Tensor) -> 
     >>> at_next_orders((2.0, 8.0), torch.tensor([0.5, 1.0]), torch.tensor([1.5, 8.0, 9.0]))
     tensor([0.5000, 1.0000,    inf])
     """
-    endless = torch.cat((values, values.new_tensor([math.inf])))
-    return endless[torch.searchsorted(torch.tensor(known, dtype=orders.dtype), orders)]
+    endless = torch.nn.functional.pad(values, (0, 1), value=math.inf)
+    return endless[..., torch.searchsorted(torch.tensor(known, dtype=orders.dtype), orders)]
 
 
 @lru_cache(maxsize=256)
 def _sample_divergences(mu: float, zcdp: float, rate: float, cut: float) -> Tensor:
-    """The larger divergence of a release of a Poisson sample, at ``SAMPLED_ORDERS``.
+    """Both divergences of a release of a Poisson sample, (2, orders) at ``SAMPLED_ORDERS``.
 
     exp((alpha - 1) D_alpha) is jointly convex, so it is at most the average over the rest of the sample of
     its values for a known rest. Of samples that are cut it is also at most the average of both cases.
@@ -144,7 +145,7 @@ def _sample_divergences(mu: float, zcdp: float, rate: float, cut: float) -> Tens
 
 
 def _log_excess(mu: float, zcdp: float, rate: float) -> Tensor:
-    """log(E - 1), where E = exp((alpha - 1) D_alpha), of the larger direction, at ``SAMPLED_ORDERS``.
+    """log(E - 1), where E = exp((alpha - 1) D_alpha), of both directions, at ``SAMPLED_ORDERS``.
 
     Let P be the law without a record and Q that with it. Their moments E_P[(Q/P)^k] and E_Q[(P/Q)^k] are at
     most exp(zcdp k (k - 1)), for every k >= 1, and the release has the law (1 - q) P + q Q = P (1 + x), where
@@ -175,8 +176,8 @@ def _log_excess(mu: float, zcdp: float, rate: float) -> Tensor:
         return torch.logsumexp(torch.where(inside, terms, -torch.inf), dim=1) + _SUM_ROUNDING
 
     gaussian = sums(weights + log_expm1(0.5 * mu * mu * k * (k - 1)))
-    if zcdp >= 0.5 * mu * mu:
-        return gaussian
+    if zcdp == math.inf:
+        return gaussian.expand(2, -1)
     mixture_first = sums(weights + log_expm1(zcdp * k * (k - 1)))
     b = alpha - 1
     second = log_expm1(torch.tensor(2 * zcdp, dtype=torch.float64))
@@ -185,7 +186,8 @@ def _log_excess(mu: float, zcdp: float, rate: float) -> Tensor:
     p = rate * share
     divergence = torch.xlogy(p, share) + (1 - p) * (torch.log1p(-p) - log_out)  # KL(p || q)
     means = log_expm1((b * divergence + zcdp * p * b * (p * b + 1)).amin(dim=1)) + _SUM_ROUNDING
-    return torch.minimum(torch.maximum(mixture_first, torch.minimum(remainder, means)), gaussian)
+    both = torch.stack((torch.minimum(remainder, means), mixture_first))
+    return torch.minimum(both, gaussian)
 
 
 def _orders() -> Tensor:

@@ -60,6 +60,7 @@ _DOMINATING = ("range", "sign", "pure", "gaussian")
 # how an epsilon was proved
 _GAUSSIAN, _SAMPLED = "Gaussian, exactly", "Gaussian on random batches, by privacy loss distributions"
 _LOSSES = "losses composed, by backward induction"
+_EVERY_ORDER = tuple(sorted({*DEFAULT_ORDERS, *SAMPLED_ORDERS}))
 _KEYS_OF_0_6 = {"releases", "zcdp", "orders", "ceiling", "forward", "backward", "gaussian"} | {
     *("steps", "change", "spent", "numbers", "pairs")
 }
@@ -128,7 +129,7 @@ class PrivacyLoss:
                 raise ValueError(f"a PrivacyLoss must hold numbers from 0 on, got {value!r}")
         if self.own is not None and len({len(sums) for sums in self.own}) > 1:
             raise ValueError(f"own must hold one sum for each order, got {self.own!r}")
-        if self.dominating and not self.releases:
+        if self._costly and not self.releases:
             raise ValueError(
                 "releases must hold the Gaussian releases that dominate what dominating tells, got none: if "
                 "none is known, take a pair (epsilon, delta)"
@@ -228,21 +229,26 @@ class PrivacyLoss:
         return math.inf if sampled else sum(release.count * release.zcdp for release in self.releases)
 
     def divergences(self, orders: Tensor) -> Tensor:
-        """Upper bounds of the Rényi divergences of ``releases`` at these orders, in both directions.
+        """Upper bounds of the Rényi divergences of ``releases`` at these orders, rows forward and backward.
 
         >>> loss = PrivacyLoss.of_gaussian(GaussianRelease(1.0, zcdp=0.3, count=2))
         >>> loss.divergences(torch.tensor([2.0, 8.0], dtype=torch.float64)).tolist()
-        [1.2, 4.8]
+        [[1.2, 4.8], [1.2, 4.8]]
         """
-        return sum((release.divergences(orders) for release in self.releases), torch.zeros_like(orders))
+        none = torch.zeros(2, len(orders), dtype=torch.float64)
+        return sum((release.divergences(orders) for release in self.releases), none)
+
+    def _ceiling(self) -> tuple[Tensor, Tensor]:
+        """Orders, and the larger divergence at each of them."""
+        orders = _vector(_EVERY_ORDER)
+        return orders, self.divergences(orders).amax(dim=0)
 
     def _own(self) -> RenyiSums:
         """The sums for the data at hand, or those for every dataset where none are known."""
         if self.own is not None:
             return self.own
-        orders = DEFAULT_ORDERS if self._zcdp < math.inf else SAMPLED_ORDERS
-        sums = tuple(self.divergences(_vector(orders)).tolist())
-        return RenyiSums(orders, sums, sums)
+        orders = _vector(DEFAULT_ORDERS if self._zcdp < math.inf else SAMPLED_ORDERS)
+        return RenyiSums.of(orders, *self.divergences(orders))
 
     @property
     def _costly(self) -> Dominating:
@@ -290,8 +296,7 @@ class PrivacyLoss:
         if self._zcdp < math.inf:
             found.append(zcdp_delta(self._zcdp, left))
         else:
-            orders = _vector(SAMPLED_ORDERS)
-            found.append(delta_from_rdp(orders, self.divergences(orders))(left))
+            found.append(delta_from_rdp(*self._ceiling())(left))
         if self._costly:
             found.append(dominated_delta(self._costly, left))
         return min(1.0, min(found) + share)
@@ -353,7 +358,8 @@ class PrivacyLoss:
         worst = ex_post = gaussian = gaussian_ex_post = 0.0
         if self.releases or self.own is not None:
             orders, forward, backward = map(_vector, self._own())
-            sums = torch.stack((torch.maximum(forward, backward), self._of_gaussian().divergences(orders)))
+            of_gaussian = self._of_gaussian().divergences(orders).amax(dim=0)
+            sums = torch.stack((torch.maximum(forward, backward), of_gaussian))
             worst, gaussian = epsilon_from_rdp(orders, sums, left).tolist()
             ex_post, gaussian_ex_post = ex_post_epsilon(orders, sums, left).tolist()
         is_smaller = worst + added < every.epsilon
@@ -500,8 +506,7 @@ class PrivacyLoss:
         if self._zcdp < math.inf:
             bound = zcdp_epsilon(self._zcdp, left)
         else:
-            orders = _vector(SAMPLED_ORDERS)
-            bound = float(epsilon_from_rdp(orders, self.divergences(orders), left))
+            bound = float(epsilon_from_rdp(*self._ceiling(), left))
         ranged = all(name == "range" for name, _, _ in self._costly)
         composed = dominated_epsilon(self._costly, left) if self._costly else math.inf
         epsilon, proof = min(
@@ -527,8 +532,7 @@ class PrivacyLoss:
         gaussian = self.mu**2 / 2 * _CLEARLY
         if self._zcdp < gaussian:
             return [*bounds, RenyiBound.of_zcdp(self._zcdp)]
-        orders = _vector(SAMPLED_ORDERS)
-        most = self.divergences(orders)
+        orders, most = self._ceiling()
         smaller = most < gaussian * orders
         return [*bounds, RenyiBound(orders[smaller], most[smaller])] if bool(smaller.any()) else bounds
 
