@@ -111,7 +111,7 @@ def test_how_an_epsilon_was_proved_is_said() -> None:
 
 def test_a_state_of_version_0_6_is_read_unless_costs_were_estimated() -> None:
     now = account(rf.Gaussian(1.0), 5)
-    sums = dict.fromkeys(("orders", "forward", "backward", "gaussian", "data_independent"), [2.0])
+    sums = {key: [2.0] for key in ("orders", "forward", "backward", "gaussian", "data_independent")}
     earlier = {name: value for name, value in now.state_dict().items() if name not in ("cut", "releases")}
     earlier |= {**sums, "failure_probability": 1e-9, "spent": 0.0, "settings": [[now.releases[0].mu, 0.1, 5]]}
     assert SampledAccountant.from_state_dict(earlier).state_dict() == now.state_dict()

@@ -223,7 +223,7 @@ class PrivacyLoss:
         return all(release.is_whole for release in self.releases)
 
     @property
-    def _zcdp(self) -> float:
+    def zcdp(self) -> float:
         """The most that a Rényi divergence is times its order; infinite where there are Poisson samples."""
         sampled = any(release.rate < 1 for release in self.releases)
         return math.inf if sampled else sum(release.count * release.zcdp for release in self.releases)
@@ -247,7 +247,7 @@ class PrivacyLoss:
         """The sums for the data at hand, or those for every dataset where none are known."""
         if self.own is not None:
             return self.own
-        orders = _vector(DEFAULT_ORDERS if self._zcdp < math.inf else SAMPLED_ORDERS)
+        orders = _vector(DEFAULT_ORDERS if self.zcdp < math.inf else SAMPLED_ORDERS)
         return RenyiSums.of(orders, *self.divergences(orders))
 
     @property
@@ -293,8 +293,8 @@ class PrivacyLoss:
             return 1.0
         left = epsilon - added
         found = [sampled_gaussian_delta(self.releases, left)]
-        if self._zcdp < math.inf:
-            found.append(zcdp_delta(self._zcdp, left))
+        if self.zcdp < math.inf:
+            found.append(zcdp_delta(self.zcdp, left))
         else:
             found.append(delta_from_rdp(*self._ceiling())(left))
         if self._costly:
@@ -503,8 +503,8 @@ class PrivacyLoss:
         added, share = self._pair
         left = math.nextafter(delta - share, 0.0) if share else delta
         exact = sampled_gaussian_epsilon(self.releases, left)
-        if self._zcdp < math.inf:
-            bound = zcdp_epsilon(self._zcdp, left)
+        if self.zcdp < math.inf:
+            bound = zcdp_epsilon(self.zcdp, left)
         else:
             bound = float(epsilon_from_rdp(*self._ceiling(), left))
         ranged = all(name == "range" for name, _, _ in self._costly)
@@ -530,8 +530,8 @@ class PrivacyLoss:
             bounds.append(CurveBound(*map(torch.from_numpy, curve)))
         # at the same divergence the Gaussian's own rates are the smaller ones
         gaussian = self.mu**2 / 2 * _CLEARLY
-        if self._zcdp < gaussian:
-            return [*bounds, RenyiBound.of_zcdp(self._zcdp)]
+        if self.zcdp < gaussian:
+            return [*bounds, RenyiBound.of_zcdp(self.zcdp)]
         orders, most = self._ceiling()
         smaller = most < gaussian * orders
         return [*bounds, RenyiBound(orders[smaller], most[smaller])] if bool(smaller.any()) else bounds
