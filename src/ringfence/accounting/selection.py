@@ -15,7 +15,7 @@ most m. Since u' <= exp(h) u + d(h), we have g + (1 - g) u' <= exp(h) (g + (1 - 
 factors differ by at most exp(2 h). So the density on the one exceeds exp(e + 2 h) times that on the other by
 at most m times the positive part of Q - exp(e) Q', of which the integral is at most d(e).
 
-Here runs are mu-GDP, so that d is the Gaussian's, and h is found by bisection. The Rényi bound, as
+Here runs are mu-GDP, so that d is the Gaussian's, and h is found from above. The Rényi bound, as
 dp-accounting's RepeatAndSelectDpEvent has it, allows runs 0.64 to 0.75 times this mu.
 """
 
@@ -25,7 +25,6 @@ from ringfence import checks
 from ringfence.accounting.conversion import gaussian_delta, gaussian_epsilon
 from ringfence.numerics.rounding import ROUNDING
 
-_BISECTIONS = 40
 _MOST_RUNS = 10**6
 
 
@@ -58,17 +57,19 @@ def checked_runs(expected_runs: float) -> float:
 
 
 def _slack(mu: float, runs: float) -> float:
-    """h: the test below was computed for it and is true, and 2^-40 of the way back it is not."""
+    """h: the condition was computed for it and is true, and a little below it is not."""
     if runs == 1 or mu == 0:
         return 0.0
+    from scipy.optimize import brentq  # type: ignore[import-untyped]  # slow to import
 
-    def enough(h: float) -> bool:
-        return (runs - 1) * gaussian_delta(mu, h) * (1 + ROUNDING) <= math.expm1(min(h, 700.0))
+    def room(h: float) -> float:
+        return math.expm1(min(h, 700.0)) - (runs - 1) * gaussian_delta(mu, h) * (1 + ROUNDING)
 
-    low, high = 0.0, mu
-    while not enough(high):
-        low, high = high, 2 * high
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
+    high = mu
+    while room(high) < 0:
+        high *= 2
+    step = 1e-13 * high
+    h = float(brentq(room, 0.0, high, xtol=step))  # which may be on either side
+    while room(h) < 0:
+        h, step = h + step, 2 * step
+    return h

@@ -213,12 +213,12 @@ def read_source(path: str | Path) -> Source:
     """
     path = Path(path)
     start = first_bytes(path)
+    if path.suffix == ".journal":
+        raise ValueError(f"{path} is the journal of a run: give the run itself, RUN.ckpt")
     if start[:1] == b"{":
         return _of_account(path)
     if start == b"SQLite":
         return _of_ledger(path)
-    if path.suffix == ".journal":
-        raise ValueError(f"{path} is the journal of a run: give the run itself, RUN.ckpt")
     return _of_run(path)
 
 
