@@ -56,7 +56,6 @@ benchmark: setup
 	$(BIN)/python -m benchmarks.sign_anywhere
 	$(BIN)/python -m benchmarks.secure
 	$(BIN)/python -m benchmarks.noise
-	$(BIN)/python -m benchmarks.sampled_exact
 	$(BIN)/python -m benchmarks.tables
 
 # The tests of tables on Spark (local mode, which needs Java 17) and PostgreSQL (Debian's, as root), and of sweeps on Ray.

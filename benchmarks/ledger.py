@@ -101,7 +101,9 @@ def main() -> None:
         url = arguments.url or f"sqlite:///{folder}/study.db"
         ledger = rf.Ledger(url, epsilon=EPSILON, delta=DELTA)
         fit = bisect(
-            range(1, 10**4), EPSILON, key=lambda n: rf.PrivacyLoss(((1 / SIGMA, 1.0, n),)).epsilon(DELTA)
+            range(1, 10**4),
+            EPSILON,
+            key=lambda n: rf.PrivacyLoss.of_zcdp(*[n / SIGMA**2 / 2] * 2).epsilon(DELTA),
         )
         context, chance, done = (
             multiprocessing.get_context("forkserver"),

@@ -155,9 +155,9 @@ delta not split over the orders
 + -math.log(delta)
 @ src/ringfence/accounting/conversion.py: accounting/conversion
 a Gaussian epsilon with rounding on the wrong side
-- further = _root_of_delta(mu, delta, ceiling), 1e-12  # rounding is on either side
+- epsilon = float(root)  # which may be on either side
 -     while gaussian_delta(mu, epsilon) > delta:
-+ further = _root_of_delta(mu, delta, ceiling) * (1 - 1e-9), 1e-12
++ epsilon = float(root) * (1 - 1e-9)
 +     while False:
 the sign of log(1 / delta) in an example's epsilon
 - - torch.log(delta * orders) / (orders - 1)
@@ -362,29 +362,32 @@ pure privacy beside samples is free
 + pairs=loss.pairs
 @ src/ringfence/accounting/privacy_loss.py: accounting/privacy_loss
 sums for the data at hand pass for every dataset's where a pair is beside them
-- proof=RENYI if worst + added < every.epsilon else ADDED_UP if self.pairs else
-+ proof=ADDED_UP if self.pairs else RENYI if worst < every.epsilon else
+- every_dataset=not is_smaller,
++ every_dataset=not is_smaller or bool(self.pairs),
 a negative cost makes others smaller
 - if not value >= 0:
 + if False:
 a loss without releases costs nothing
-- if not self.releases and (any(self.ceiling)
-+ if False and (any(self.ceiling)
-a missing order has the sum of a smaller one
-- in known if at >= order)
-+ in known if at <= order)
+- if self._costly and not self.releases:
++ if False:
+what is released beside known sums is free for the data at hand
+- total += loss.divergences(at)
++ pass
 a budget covers samples that were chosen along the way
 - if not self.is_gaussian:
 + if False:
 mu squared taken for zCDP
-- mu = math.sqrt(2 * gaussian)
-+ mu = math.sqrt(gaussian)
+- (GaussianRelease(math.sqrt(2 * gaussian), bounded),)
++ (GaussianRelease(math.sqrt(gaussian), bounded),)
 a zCDP that only holds for a smaller move
-- RenyiBound.of_zcdp(self._zcdp)
-+ RenyiBound.of_zcdp(self._zcdp / 4)
+- RenyiBound.of_zcdp(self.zcdp)
++ RenyiBound.of_zcdp(self.zcdp / 4)
 releases that version 0.6 drew from finitely many bits count as exact
-- if state.pop("numbers", 0) != 0:
-+ if state.pop("numbers", 0) < 0:
+- if state.get(name):
++ if False:
+what pairs take not taken from delta
+- math.nextafter(delta - self.taken, 0.0) if self.taken else delta
++ delta
 @ src/ringfence/accounting/privacy_loss.py: accounting/per_instance accounting/contract accounting/guarantee
 one direction only in a running account
 - """The larger of the two running sums, order by order."""
@@ -393,15 +396,12 @@ one direction only in a running account
 +         return self.forward
 @ src/ringfence/accounting/privacy_loss.py: accounting/per_instance accounting/contract
 the backward sum not restored
-- for name in cls._SUMS:
-+ for name in cls._SUMS[:1]:
-@ src/ringfence/accounting/privacy_loss.py: accounting/sampled_accountant
-what estimating spent not taken from delta
-- math.nextafter(delta - self.taken, 0.0) if self.taken else delta
-+ delta
+- for name in cls._COUNTED:
++ for name in cls._COUNTED[:2]:
+@ src/ringfence/accounting/privacy_loss.py: accounting/subsampling
 a sampled epsilon said to be the Gaussian's
-- if self._everything else SAMPLED
-+ if self._everything else GAUSSIAN
+- if self._everything else _SAMPLED
++ if self._everything else _GAUSSIAN
 @ src/ringfence/accounting/privacy_loss.py: accounting/guarantee
 per-instance above what holds for every dataset
 - epsilon=min(worst + added, every.epsilon),
@@ -526,37 +526,42 @@ a support too wide for nodes taken to be flat
 - not dense or zones[0][1]
 + zones[0][1]
 
-@ src/ringfence/accounting/subsampling.py: accounting/fixed_batch
-sampling: a third moment that only full moves have
-- if not size.binding(released_shape(self.mechanism, theta, size.farthest)).is_plain:
+@ src/ringfence/accounting/gaussian_releases.py: accounting/gaussian_releases
+a sample bounded by the Taylor polynomial without its remainder's factor
+- (orders - 1) * log_out + second
++ second
+a weighted mean without what its weights cost
+- b * divergence + zcdp
++ zcdp
+a mean of powers of the ratio under the other law
+- (p * b + 1)).amin
++ (p * b)).amin
+the cost of an order counted for the next larger one
+- endless[..., torch.searchsorted(torch.tensor(known, dtype=orders.dtype), orders)]
++ endless[..., (torch.searchsorted(torch.tensor(known, dtype=orders.dtype), orders) - 1).clamp(min=0)]
+equal releases counted once
+- counts.get(kind, 0) + release.count
++ release.count
+a release that would take from what others cost
+- if not (self.mu >= 0 and self.zcdp >= 0):
 + if False:
-@ src/ringfence/accounting/subsampling.py: accounting/subsampling accounting/sampled_accountant
-a record that is removed forgotten
-- added, removed, torch.maximum(added, removed)
-+ added, added, added
-@ src/ringfence/accounting/subsampling.py: accounting/fixed_batch accounting/subsampling
-the third moment bounded from above
-- torch.stack([torch.minimum(*values).sum().cpu() for values in both])
-+ torch.stack([torch.maximum(*values).sum().cpu() for values in both])
 @ src/ringfence/accounting/subsampling.py: accounting/subsampling
-every batch taken for one that lacks the removed record
-- lacking = added - math.log1p(-self.sampling_rate)
-+ lacking = added
-batches that hold the record forgotten where they cost more
-- return torch.minimum(worse, torch.minimum(lacking, holding))
-+ return added
-@ src/ringfence/accounting/subsampling.py: accounting/subsampling
-one failure probability for all orders together
-- share = failure_probability / values[0][0].numel()
-+ share = failure_probability
+estimates of version 0.6 taken for what holds for every dataset
+- if state["spent"] != 0:
++ if False:
+steps that a file counts and no release has
+- if sum(release.count for release in account.releases) != account.steps:
++ if False:
 
 @ src/ringfence/accounting/conversion.py: accounting/trade_off
 attacks on the record that is removed left out
 - torch.maximum(_divergence(orders, first, second), _divergence(orders, second, first))
 + torch.minimum(_divergence(orders, first, second), _divergence(orders, second, first))
+@ src/ringfence/accounting/gaussian_releases.py: accounting/trade_off
 the mu of a sample with twice the slack
 - + slack - deltas
 + + 2 * slack - deltas
+@ src/ringfence/accounting/conversion.py: accounting/trade_off
 true positive rates rounded to the defender's favour
 - return cumulative(place) * (1 + ROUNDING), cumulative(-place) * (1 - ROUNDING)
 + return cumulative(place) * (1 - 100 * ROUNDING), cumulative(-place) * (1 + 100 * ROUNDING)
@@ -868,11 +873,6 @@ the digest of a part of theta
 the last block forgotten
 - for start in range(0, count, length):
 + for start in range(0, max(count - length, 1), length):
-
-@ src/ringfence/numerics/confidence.py: numerics/confidence accounting/subsampling
-an average over batches without its confidence term
-- torch.log1p(-scaled).mean(dim=0) - wide / n
-+ torch.log1p(-scaled).mean(dim=0)
 
 @ src/ringfence/numerics/largest_normal.py: numerics/largest_normal mechanisms/winner
 winners: the candidate who is moved is charged as if it stood still
@@ -1516,15 +1516,18 @@ for how many records the account of cut samples holds is not said
 + (plan.batches.public_size): False
 @ src/ringfence/accounting/subsampling.py: accounting/cut_samples
 a record that takes another's place charged as one that comes
-- (self.sensitivity.times(2), sampling_rate,
-+ (self.sensitivity, sampling_rate,
+- size.times(2) if self.cut else size
++ size
 a cut when there is one record more than the maximum
 - binom.sf(maximum - 1,
 + binom.sf(maximum,
-@ src/ringfence/accounting/conversion.py: accounting/cut_samples
+@ src/ringfence/accounting/gaussian_releases.py: accounting/cut_samples
 losses of cut samples that forget the record in another's place
-- losses_of(mu, rate).compute_mixture
-+ losses_of(mu / 2, rate).compute_mixture
+- losses = losses_of(one.mu, one.rate)
++ losses = losses_of(one.mu / 2, one.rate)
+divergences of cut samples that forget the record in another's place
+- excess + chance.log()
++ usual + chance.log()
 @ src/ringfence/training/engine/batches.py: training/engine/engine
 a run of many epochs planned as one step
 - account.step_worst_case(torch.zeros(()).expand(numbers), count=steps)
@@ -1554,8 +1557,8 @@ two files of one run that both go on
 - os.replace(old.journal, self.journal)
 + self.charge(spent)
 a journal that is damaged
-- if checksum != _checksum(text):
-+ if False:
+- refuse_changed(self.journal, spent)
++ pass
 a journal that was put back
 - if spent["account"]["steps"] < state["charged"]:
 + if False:

@@ -8,7 +8,6 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting import examples as example_accounts
-from ringfence.accounting.subsampling import checked_integer_orders
 from ringfence.mechanisms.secure import SecureRelease
 from ringfence.numerics.operators import BatchedOperator
 from tests.tensors import float64
@@ -57,8 +56,6 @@ LIMITS: dict[str, tuple[Callable[[float], object], float, float]] = {
 COUNTS: dict[str, tuple[Callable[[int], object], int, int]] = {
     "fewest levels": (lambda n: rf.QuantizedGaussian(1.0, 1.0, levels=n), 2, -1),
     "most levels": (lambda n: rf.QuantizedGaussian(1.0, 1.0, levels=n), 65_536, 1),
-    "largest order of a sample": (lambda n: checked_integer_orders([n]), 1024, 1),
-    "smallest order of a sample": (lambda n: checked_integer_orders([n]), 2, -1),
     "fewest operators": (lambda n: batched(count=n), 1, -1),
     "fewest steps": (lambda n: rf.privacy_profile(GAUSSIAN, 0.0, 0.0, steps=n), 1, -1),
 }

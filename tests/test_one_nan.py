@@ -7,18 +7,15 @@ import pytest
 
 import ringfence as rf
 from ringfence.accounting.conversion import GaussianBound
-from ringfence.accounting.subsampling import SampledDivergence, checked_integer_orders
 from ringfence.mechanisms.base import without_nan
 from tests.tensors import float64
 
 ONE = float64([1.0, math.nan])
-SAMPLE = SampledDivergence(rf.Gaussian(1.0), float64([0.0]), 0.5, 0.5, checked_integer_orders([2, 8]))
 
 CASES: dict[str, Callable[[], object]] = {
     "a law": lambda: without_nan(rf.Gaussian(1.0), "renyi_divergence", ONE),
     "a decision": lambda: without_nan(rf.NoisyWinner(1.0), "renyi_divergence", ONE),
-    "a sample": lambda: SAMPLE.divergence(ONE),
-    "attacks": lambda: rf.PrivacyLoss(((1.0, 1.0, 1),)).attack_rates(float64([0.1, 0.2])),
+    "attacks": lambda: rf.PrivacyLoss.of_zcdp(0.5, 0.5).attack_rates(float64([0.1, 0.2])),
 }
 
 

@@ -145,7 +145,7 @@ def test_noise_sampling_and_what_was_released_come_along() -> None:
     assert repr((engine.mechanism, engine.clip)) == "(Gaussian(sigma=0.1), Norm(0.5))"
     assert engine.account.steps == 3
     trained(private, model, optimizer, epochs=1)
-    before, after = engine.account.settings
+    before, after = ((one.mu, one.rate, one.count) for one in engine.account.releases)
     assert before == pytest.approx((1 / 0.2, rate, 3), rel=1e-9)
     assert after == pytest.approx((1 / 0.2, rate, 3), rel=1e-4)  # with the rounding of a mean loss
     claim = engine.guarantee(1e-3)

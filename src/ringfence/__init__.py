@@ -66,8 +66,6 @@ _MOVED = {
     "PerInstanceRdp": "ringfence.accounting.per_instance",
     "PrivacyProfile": "ringfence.accounting.profile",
     "PublishableEpsilon": "ringfence.accounting.publication",
-    "SubsampledRdp": "ringfence.accounting.subsampling",
-    "subsampled_rdp": "ringfence.accounting.subsampling",
     "LossMoments": "ringfence.mechanisms.base",
     "Support": "ringfence.mechanisms.base",
     "Decision": "ringfence.mechanisms.decision",
@@ -79,13 +77,16 @@ _MOVED = {
     "Noise": "ringfence.noise",
     "SecureRelease": "ringfence.mechanisms.secure",
 }
+_SAMPLES = "ringfence.SampledAccountant, which charges samples with what holds for every dataset"
 _INSTEAD = {  # of names that are gone
     "DecisionRelease": "ringfence.Release",
     "fisher_information_bounds": "ringfence.fisher_information_loss",
-    "fixed_batch_rdp": "ringfence.accounting.subsampling.subsampled_rdp",
+    "fixed_batch_rdp": _SAMPLES,
     "poisson_information_factor": "the information without sampling, which is an upper bound",
     "PublicProjection": "sklearn.decomposition.PCA, fitted to public features",
     "Scale": "ringfence.Clamp, or ringfence.Norm, which keeps the direction of a gradient",
+    "SubsampledRdp": _SAMPLES,
+    "subsampled_rdp": _SAMPLES,
     "voter_epsilons": "the per-instance epsilon of a ringfence.DecisionAccountant, which bounds every voter",
 }
 

@@ -9,7 +9,7 @@ import torch
 import ringfence as rf
 
 THETA = torch.linspace(-2, 2, 12, dtype=torch.float64)
-BATCHES = THETA + 0.1 * torch.randn(4, 12, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+ORDERS = torch.tensor([2.0, 4.0, 8.0], dtype=torch.float64)
 GRADIENTS = 0.05 * torch.cos(torch.arange(36, dtype=torch.float64)).reshape(3, 12)
 JACOBIAN = torch.sin(torch.arange(36, dtype=torch.float64)).reshape(12, 3)
 SENSITIVITY = 0.05
@@ -24,7 +24,7 @@ class Accountant:
     step: Callable[[Any], None]
     sums: Callable[[Any], torch.Tensor]  # n steps = n times one
     epsilon: Callable[[Any, float], float] | None  # at a delta, if the account has one
-    bad_theta: Callable[[Any, torch.Tensor], None]
+    bad_theta: Callable[[Any, torch.Tensor], None] | None  # where theta counts
     # what is compared with the Gaussian's; of a sampled release one direction may be above its own
     compared: Callable[[Any], torch.Tensor] | None = None
     takes_orders: bool = True
@@ -46,13 +46,14 @@ ACCOUNTANTS = [
     Accountant(
         "sampled",
         lambda law, **more: rf.SampledAccountant(
-            law, **{"sensitivity": SENSITIVITY, "sampling_rate": 0.1, "orders": (2, 4, 8), **more}
+            law, **{"sensitivity": SENSITIVITY, "sampling_rate": 0.1, **more}
         ),
-        lambda account: account.step(BATCHES),
-        lambda account: torch.stack((account.forward, account.backward)),
+        lambda account: account.step_worst_case(THETA),
+        lambda account: account.privacy_loss().divergences(ORDERS),
         lambda account, delta: account.guarantee(delta).per_instance.ex_post_epsilon,
-        lambda account, theta: account.step([theta, theta]),
-        compared=lambda account: account.worst,
+        None,
+        compared=lambda account: account.privacy_loss().divergences(ORDERS).amax(dim=0),
+        takes_orders=False,
     ),
     Accountant(
         "examples",

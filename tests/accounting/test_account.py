@@ -19,7 +19,7 @@ def per_instance() -> rf.PerInstanceAccountant:
 
 
 def sampled() -> rf.SampledAccountant:
-    return rf.SampledAccountant(LAW, 0.1, 0.5, [2, 8])
+    return rf.SampledAccountant(LAW, 0.1, 0.5)
 
 
 def test_a_charge_is_the_step_that_the_account_would_make() -> None:

@@ -10,7 +10,8 @@ from scipy.special import ndtr  # type: ignore[import-untyped]
 
 import ringfence as rf
 from ringfence.accounting.allocation import epoch_losses, hockey_sticks
-from ringfence.accounting.conversion import gaussian_delta, gaussian_epsilon, sampled_gaussian_epsilon
+from ringfence.accounting.conversion import gaussian_delta, gaussian_epsilon
+from ringfence.accounting.gaussian_releases import GaussianRelease, sampled_gaussian_epsilon
 from ringfence.accounting.subsampling import AllocatedAccountant, accountant_from_state_dict
 
 EPSILONS = np.array([0.0, 0.1, 0.5, 1.0, 2.0])
@@ -78,7 +79,7 @@ def test_epochs_cost_less_than_poisson_samples_and_far_less_than_without_chance(
     mu: float, steps: int, epochs: int
 ) -> None:
     found = epoch_losses(mu, steps, 1e-3).self_compose(epochs).get_epsilon_for_delta(1e-5)
-    poisson = sampled_gaussian_epsilon(((mu, 1 / steps, steps * epochs),), 1e-5)
+    poisson = sampled_gaussian_epsilon((GaussianRelease(mu, rate=1 / steps, count=steps * epochs),), 1e-5)
     assert 0.6 * poisson < found < poisson
     assert found < 0.75 * gaussian_epsilon(mu * math.sqrt(epochs), 1e-5)
 
@@ -125,6 +126,6 @@ def test_an_account_is_restored_and_adds_up() -> None:
     again.enter((0, 1))  # nobody knows whether it is the same epoch: it counts once more
     assert again.epochs == 3
     both = one.privacy_loss() + one.privacy_loss()
-    assert both.releases == ((one.mu, (20,), 4),)
+    assert both.releases == (GaussianRelease(one.mu, epoch=20, count=4),)
     assert type(both).from_state(both.state()) == both
     assert account().privacy_loss().epsilon(1e-5) == 0

@@ -323,7 +323,7 @@ def test_yes_or_no_costs_less_than_the_gaussian_for_every_dataset() -> None:
     loss, twice = (loss_of_any(rf.StochasticSign(10.0), 20, who) for who in ("added", "replaced"))
     assert loss.dominating == (("sign", pytest.approx(0.1, rel=1e-11), 20),)
     assert twice.dominating == loss.of_replaced().dominating == (("sign", pytest.approx(0.2, rel=1e-11), 20),)
-    gaussian = rf.PrivacyLoss(loss.releases)
+    gaussian = rf.PrivacyLoss(loss.releases, change=loss.change)
     assert loss.epsilon(1e-6) < 0.84 * gaussian.epsilon(1e-6)
     assert loss.delta(0.5) < gaussian.delta(0.5)
     assert (loss + loss).dominating == (("sign", pytest.approx(0.1, rel=1e-11), 40),)

@@ -150,7 +150,7 @@ def test_assumptions_are_said_last() -> None:
     "make",
     [
         lambda orders: rf.PerInstanceAccountant(rf.Gaussian(1.0), 0.1, orders),
-        lambda orders: rf.SampledAccountant(rf.Gaussian(1.0), 0.1, 0.5, orders),
+        lambda orders: rf.DecisionAccountant(rf.NoisyWinner(1.0), neighbours="added", orders=orders),
         lambda orders: rf.ExampleAccountant(rf.Gaussian(1.0), orders),
     ],
 )

@@ -7,7 +7,8 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from ringfence.accounting.conversion import gaussian_epsilon, sampled_gaussian_epsilon
+from ringfence.accounting.conversion import gaussian_epsilon
+from ringfence.accounting.gaussian_releases import GaussianRelease, sampled_gaussian_epsilon
 from ringfence.accounting.moving import bounded_noise_epsilon
 
 
@@ -44,7 +45,7 @@ def test_more_numbers_steps_and_less_room_cost_more() -> None:
         )
         for bound, count, steps in ((math.inf, 1, 10), (7.0, 1, 10), (7.0, 100, 10), (7.0, 100, 11))
     ]
-    assert cost[0] == sampled_gaussian_epsilon(((1.0, 0.1, 10),), 1e-5)
+    assert cost[0] == sampled_gaussian_epsilon((GaussianRelease(1.0, rate=0.1, count=10),), 1e-5)
     assert cost == sorted(cost)
     assert cost[0] < cost[1] < cost[2]
 

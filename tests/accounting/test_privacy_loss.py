@@ -12,11 +12,12 @@ from dp_accounting import pld
 
 import ringfence as rf
 from ringfence.accounting.conversion import DEFAULT_ORDERS, GaussianBound, RenyiBound, gaussian_epsilon
-from ringfence.accounting.guarantee import ADDED_UP, BOUNDED_RANGE, GAUSSIAN, RENYI, ZCDP
-from ringfence.accounting.privacy_loss import PrivacyLoss
+from ringfence.accounting.gaussian_releases import GaussianRelease
+from ringfence.accounting.privacy_loss import PrivacyLoss, RenyiSums
 
 DELTA = 1e-5
 LAW = rf.RectifiedGaussian(1.0, bound=2.0)
+SAMPLES = GaussianRelease(0.1, rate=0.1, count=10)
 
 
 def gaussian(mu: float, count: int = 1) -> PrivacyLoss:
@@ -57,14 +58,16 @@ def test_the_smaller_epsilon_of_two_proofs_counts() -> None:
     exact, narrow = PrivacyLoss.of_zcdp(0.0512, 0.0512), PrivacyLoss.of_zcdp(0.0512, 0.004)
     claims = [loss.guarantee(DELTA) for loss in (exact, narrow)]
     assert claims[0].epsilon == pytest.approx(gaussian_epsilon(0.32, DELTA), rel=1e-12)
-    assert [claim.per_instance.proof for claim in claims] == [GAUSSIAN, ZCDP]
+    assert [claim.per_instance.proof for claim in claims] == ["Gaussian, exactly", "zCDP of the law"]
     assert claims[0].advantage == GaussianBound(0.32 * (1 + 1e-11)).advantage  # smaller than by zCDP
     assert claims[1].advantage == RenyiBound.of_zcdp(0.004).advantage
     assert claims[1].advantage < 0.5 * claims[0].advantage
     assert claims[1].epsilon < claims[1].per_instance.gaussian_epsilon == claims[0].epsilon
-    smaller = PrivacyLoss.of_zcdp(0.0512, 0.0512, forward=exact._tensors("forward")[0] / 100)
-    assert replace(smaller, backward=smaller.forward).guarantee(DELTA).per_instance.proof == RENYI
-    assert smaller.guarantee(DELTA).per_instance == claims[0].per_instance  # the worse direction counts
+    sums = [torch.tensor(DEFAULT_ORDERS, dtype=torch.float64) * zcdp for zcdp in (1.0, 5e-4, 0.0512)]
+    smaller = replace(exact, own=RenyiSums.of(sums[0], sums[1], sums[1])).guarantee(DELTA).per_instance
+    assert (smaller.proof, smaller.every_dataset) == ("Rényi sums", False)
+    one = replace(exact, own=RenyiSums.of(*sums))
+    assert one.guarantee(DELTA).per_instance == claims[0].per_instance  # the worse direction counts
 
 
 def test_ranges_count_where_all_releases_have_one() -> None:
@@ -78,7 +81,7 @@ def test_ranges_count_where_all_releases_have_one() -> None:
     assert more.epsilon(0.0) == pytest.approx(0.4, rel=1e-10)
     claim = more.guarantee(DELTA)
     assert claim.epsilon == more.epsilon(DELTA) < 0.4
-    assert claim.per_instance.proof == BOUNDED_RANGE
+    assert claim.per_instance.proof == "bounded range, by backward induction"
     assert "every dataset, also where theta depends on earlier" in claim.per_instance.statement
     assert more.delta(claim.epsilon) == pytest.approx(DELTA, rel=1e-3)
     assert more.delta(0.41) == 0.0
@@ -89,31 +92,31 @@ def test_ranges_count_where_all_releases_have_one() -> None:
     paired = more + PrivacyLoss.of_pair(0.1, 0.0)
     assert paired.dominating == more.dominating
     assert paired.epsilon(0.0) == pytest.approx(0.5, rel=1e-10)
-    assert "dominating" not in gaussian(0.1).state()  # what an older version can read
     with pytest.raises(ValueError, match="dominating must be one of"):
         replace(more, dominating=(("shape", 0.1, 1),))
 
 
 def test_losses_at_different_orders_add_up_to_an_upper_bound() -> None:
     """A missing order has the sum of the next larger one, and infinity beyond the last."""
-    few = PrivacyLoss.of_zcdp(0.25, 0.25, orders=[3.0, 32.0])
-    assert (few + few).orders == (3.0, 32.0)
-    assert (few + PrivacyLoss.of_pair(0.1, 0.0)).orders == (3.0, 32.0)
-    total = few + PrivacyLoss.of_zcdp(0.0, 0.0)
+    few = PrivacyLoss.of_zcdp(0.25, 0.25, own=RenyiSums((3.0, 32.0), (0.75, 8.0), (0.5, 8.0)))
+    assert (few + few).own == RenyiSums((3.0, 32.0), (1.5, 16.0), (1.0, 16.0))
+    assert (few + PrivacyLoss.of_pair(0.1, 0.0)).own == few.own
+    assert (PrivacyLoss.of_zcdp(0.5, 0.5) + few).own == RenyiSums((3.0, 32.0), (2.25, 24.0), (2.0, 24.0))
+    total = (few + gaussian(0.0)).own
     by_order = dict(zip(total.orders, total.forward, strict=True))
     assert total.orders == DEFAULT_ORDERS
     assert [by_order[at] for at in (1.5, 3.0, 3.5, 32.0, 36.0)] == [0.75, 0.75, 8.0, 8.0, math.inf]
-    with pytest.raises(ValueError, match="forward must hold one sum for each of 1 orders, got 0"):
-        PrivacyLoss(orders=(2.0,), ceiling=(1.0,))
+    with pytest.raises(ValueError, match="own must hold one sum for each order, got"):
+        PrivacyLoss.of_zcdp(0.1, 0.1, own=RenyiSums((2.0,), (1.0,), ()))
 
 
 def test_only_mu_counts_where_releases_may_be_chosen_by_others() -> None:
     """zCDP of the law may say less, but no filter is known for the smaller of both."""
-    law = PrivacyLoss(releases=((0.5, 1.0, 1),), zcdp=0.01)
+    law = PrivacyLoss.of_gaussian(GaussianRelease(0.5, zcdp=0.01))
     bound = law.gaussian_bound()
     assert bound.epsilon(1e-5) == pytest.approx(gaussian_epsilon(0.5, 1e-5), rel=1e-12)
     assert law.epsilon(1e-5) < bound.epsilon(1e-5)
-    for other in (PrivacyLoss.of_pair(0.2, 1e-7), PrivacyLoss(releases=((0.1, 0.1, 10),))):
+    for other in (PrivacyLoss.of_pair(0.2, 1e-7), PrivacyLoss.of_gaussian(SAMPLES)):
         with pytest.raises(ValueError, match="are not bounded by a Gaussian alone"):
             (law + other).gaussian_bound()
 
@@ -142,50 +145,40 @@ def test_what_is_known_by_a_pair_is_added_up() -> None:
             own, rest = (getattr(one.per_instance, field) for one in (claim, alone))
             assert own == pytest.approx(rest + more, rel=2e-3 if name == "epsilon" else 1e-9), field
     assert claim.per_instance.delta == DELTA
-    assert claim.per_instance.proof == ADDED_UP
-    with pytest.raises(ValueError, match="delta must be above 2e-07, which pairs and estimates take"):
+    assert claim.per_instance.proof == "epsilons added up"
+    with pytest.raises(ValueError, match="delta must be above 2e-07, which pairs take"):
         pair.guarantee(1e-7)
 
 
 def test_a_number_of_the_data_at_hand_does_not_pass_for_one_of_every_dataset() -> None:
     """Rényi sums and a pair together are about this dataset, as the sums are."""
-    sums = torch.tensor([0.016, 0.128], dtype=torch.float64)
-    known = PrivacyLoss.of_zcdp(0.02, 0.02, orders=[8, 64], forward=sums, backward=sums)
+    sums = (0.016, 0.128)
+    known = PrivacyLoss.of_zcdp(0.02, 0.02, own=RenyiSums((8.0, 64.0), sums, sums))
     own = (known + PrivacyLoss.of_pair(0.5, 0.0)).guarantee(DELTA)
     assert own.per_instance.epsilon < own.epsilon
-    assert own.per_instance.proof == RENYI
+    assert own.per_instance.proof == "Rényi sums"
     assert "every dataset" not in own.per_instance.statement.split("\n\n")[1]
 
 
-@pytest.mark.parametrize(
-    "known",
-    [
-        {"zcdp": 0.5},
-        {"zcdp": math.inf},
-        {"dominating": (("pure", 1.0, 1),)},
-        dict.fromkeys(("orders", "ceiling", "forward", "backward", "gaussian"), (2.0,)),
-    ],
-)
-def test_a_loss_without_releases_is_not_free(known: dict[str, Any]) -> None:
+def test_a_loss_without_releases_is_not_free() -> None:
     with pytest.raises(ValueError, match=r"releases must hold .* take a pair \(epsilon, delta\)"):
-        PrivacyLoss(steps=1, **known)
+        PrivacyLoss(dominating=(("pure", 1.0, 1),))
 
 
 @pytest.mark.parametrize(
     "known",
     [
-        {"releases": ((-1.0, 0.1, 1),)},
-        {"zcdp": -5.0},
-        {"zcdp": math.nan},
         {"pairs": ((-1.0, 0.0),)},
         {"pairs": ((0.5, -1e-5),)},
-        {"spent": -1e-5},
+        {"steps": -1},
+        {"dominating": (("pure", math.nan, 1),)},
+        {"own": RenyiSums((2.0,), (-1.0,), (1.0,))},
     ],
 )
 def test_a_negative_cost_or_nan_is_refused(known: dict[str, Any]) -> None:
     """It would take from what other releases cost."""
     with pytest.raises(ValueError, match="a PrivacyLoss must hold numbers from 0 on, got"):
-        PrivacyLoss(**{"releases": ((1.0, 1.0, 1),), **known})
+        PrivacyLoss(**{"releases": (GaussianRelease(1.0),), **known})
 
 
 def test_attacks_on_a_pair_are_no_better_than_the_worst_pair_allows() -> None:
@@ -221,21 +214,40 @@ def test_a_record_that_is_replaced_is_removed_and_added() -> None:
 def test_a_cost_survives_json() -> None:
     cost = sampled().privacy_loss() + gaussian(0.3) + PrivacyLoss.of_pair(0.1, 0.0)
     assert PrivacyLoss.from_state(json.loads(json.dumps(cost.state()))) == cost
-    with pytest.raises(ValueError, match=r"cost has missing keys .*'zcdp'"):
+    with pytest.raises(ValueError, match=r"cost has missing keys .*'releases'"):
         PrivacyLoss.from_state({"steps": 1})
-    earlier = json.loads(json.dumps(cost.state())) | {"numbers": 0}
-    assert PrivacyLoss.from_state(earlier) == cost
-    with pytest.raises(ValueError, match=r"cost must have no numbers: version 0\.6 drew them from 256 bits"):
-        PrivacyLoss.from_state(earlier | {"numbers": 7})
+
+
+def test_a_cost_of_version_0_6_is_read_where_nothing_of_delta_was_taken() -> None:
+    sums = {name: [0.02, 0.08] for name in ("ceiling", "forward", "backward")}
+    earlier = {
+        "releases": [[0.3, 1.0, 2]],
+        "zcdp": 0.01,
+        "orders": [2.0, 8.0],
+        "gaussian": [0.18, 0.72],
+        **sums,
+    }
+    earlier |= {"steps": 2, "change": "added or removed", "spent": 0.0, "numbers": 0, "pairs": [[0.1, 1e-9]]}
+    read = PrivacyLoss.from_state(json.loads(json.dumps(earlier)))
+    assert read.releases == (GaussianRelease(math.sqrt(0.18), 0.01),)
+    assert read.own == RenyiSums((2.0, 8.0), (0.02, 0.08), (0.02, 0.08))
+    assert (read.pairs, read.steps, read.change) == (((0.1, 1e-9),), 2, "added or removed")
+    samples = PrivacyLoss.from_state({**earlier, "releases": [[0.1, 0.1, 10]], "zcdp": math.inf})
+    assert samples.releases == (SAMPLES,)
+    for name, value in (("numbers", 7), ("spent", 1e-9)):
+        with pytest.raises(ValueError, match=rf"cost must have no {name}: version 0\.6 .* takes of delta"):
+            PrivacyLoss.from_state({**earlier, name: value})
+    with pytest.raises(ValueError, match="cost has missing keys"):
+        PrivacyLoss.from_state({"zcdp": 1.0})
 
 
 def test_releases_of_which_no_sums_are_known_cost_the_data_at_hand_what_they_cost_every_dataset() -> None:
     """They counted as free: the per-instance epsilon of a loss that was built by hand was 0."""
-    known = rf.PrivacyLoss(releases=((0.3, 1.0, 2),))
+    known = rf.PrivacyLoss.of_gaussian(GaussianRelease(0.3, count=2))
     claim, exact = known.guarantee(1e-5), rf.PrivacyLoss.of_zcdp(0.09, 0.09).guarantee(1e-5)
     assert claim.per_instance.epsilon == claim.epsilon == pytest.approx(exact.epsilon, rel=1e-9)
     assert claim.per_instance.ex_post_epsilon == pytest.approx(exact.per_instance.ex_post_epsilon, rel=1e-9)
     both = (known + rf.PrivacyLoss.of_zcdp(0.01, 0.01)).guarantee(1e-5).per_instance
     assert both.renyi_epsilon > exact.per_instance.renyi_epsilon
-    sampled = rf.PrivacyLoss(releases=((0.3, 0.1, 5),)).guarantee(1e-5)
+    sampled = rf.PrivacyLoss.of_gaussian(GaussianRelease(0.3, rate=0.1, count=5)).guarantee(1e-5)
     assert 0 < sampled.epsilon == sampled.per_instance.epsilon < sampled.per_instance.renyi_epsilon

@@ -32,7 +32,6 @@ from ringfence.accounting.decisions import decision_profile
 from ringfence.accounting.fisher import reconstruction_error_bound
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.profile import PrivacyProfile
-from ringfence.accounting.subsampling import subsampled_rdp
 from ringfence.mechanisms.decision import Decision
 from ringfence.mechanisms.secure import SecureRelease
 from ringfence.noise import Noise
@@ -272,20 +271,13 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Arguments]] = {
     "calibrate_sigma": (rf.calibrate_sigma, _TARGET),
     "calibrate_bound": (rf.calibrate_bound, {**_TARGET, "kind": "per_instance", "epsilon": 0.6}),
     "calibrate_steps": (rf.calibrate_steps, _TARGET),
-    "subsampled_rdp": (
-        subsampled_rdp,
-        {
-            **{"mechanism": LAW, "batches": THETA.expand(3, 4), "sensitivity": 0.1, "sampling_rate": 0.1},
-            **{"orders": [2, 8], "failure_probability": 1e-6},
-        },
-    ),
     "SampledAccountant": (
         rf.SampledAccountant,
-        {"mechanism": LAW, "sensitivity": 0.1, "sampling_rate": 0.1, "orders": [2, 8]},
+        {"mechanism": LAW, "sensitivity": 0.1, "sampling_rate": 0.1, "cut": 0.01},
     ),
-    "SampledAccountant.step": (
-        _of(lambda: rf.SampledAccountant(LAW, 0.1, 0.1, [2, 8]), rf.SampledAccountant.step),
-        {"batches": THETA.expand(3, 4)},
+    "SampledAccountant.step_worst_case": (
+        _of(lambda: rf.SampledAccountant(LAW, 0.1, 0.1), rf.SampledAccountant.step_worst_case),
+        {"theta": THETA, "sampling_rate": 0.2, "count": 3},
     ),
     "DecisionAccountant": (rf.DecisionAccountant, {"law": _WINNER, "neighbours": "added", "orders": ORDERS}),
     "DecisionAccountant.step": (

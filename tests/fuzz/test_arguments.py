@@ -53,7 +53,6 @@ def test_good_arguments_are_taken(name: str) -> None:
         ("ExampleAccountant.step", "mechanism", 1.0),
         ("train_linear", "steps", 2**53),
         ("train_linear", "clip", 0.1),
-        ("subsampled_rdp", "failure_probability", 5e-324),
         ("calibrate_sigma", "sampling_rate", 5e-324),
         ("tune", "expected_runs", 1e23),
         ("tune", "target_epsilon", 1e308),

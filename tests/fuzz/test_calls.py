@@ -83,14 +83,12 @@ def account_of_one(law: Any, theta: Any, sensitivity: Any, orders: Any, count: A
 
 
 def account_of_samples(
-    law: Any, theta: Any, sensitivity: Any, rate: Any, orders: Any, failure: Any, delta: Any, batches: int
+    law: Any, theta: Any, sensitivity: Any, rate: Any, cut: Any, count: Any, delta: Any, few: bool
 ) -> Any:
-    several = [theta] * batches if batches else theta
-    account = rf.SampledAccountant(law, sensitivity, rate, orders, failure)
-    account.step(several)
-    account.step_worst_case(theta)
+    account = rf.SampledAccountant(law, sensitivity, rate, cut=cut)
+    account.step_worst_case(theta, count=count)
     # the sampled Gaussian's own curve takes a while
-    return account.guarantee(delta) if batches == 2 else None
+    return account.guarantee(delta) if few else None
 
 
 def account_of_examples(
@@ -191,10 +189,10 @@ CALLS: dict[str, Call] = {
             **{"law": usual_law, "theta": usual_theta, "sensitivity": usual_move, "delta": deltas},
             **{
                 "rate": mostly(sizes(1e-3, 1.0)),
-                "failure": mostly(sizes(1e-12, 0.1)),
-                "batches": st.integers(0, 4),
+                "cut": mostly(st.sampled_from([0.0, 1e-9, 0.5])),
+                "count": mostly(st.integers(1, 50)),
+                "few": st.booleans(),
             },
-            "orders": mostly(st.sampled_from([[2, 8], [3], torch.tensor([2.0, 32.0])])),
         },
         lambda claim: claim is None or claimed(claim),
         few=15,
@@ -256,11 +254,11 @@ def _saved() -> list[tuple[Any, dict[str, Any]]]:
     law, theta = rf.TruncatedGaussian(1.0, 2.0), torch.linspace(-2, 2, 3, dtype=torch.float64)
     accounts: list[Any] = [
         rf.PerInstanceAccountant(law, rf.Sensitivity(0.1, at_most=2, norm=0.12), [2, 8]),
-        rf.SampledAccountant(law, 0.1, 0.5, [2, 3]),
+        rf.SampledAccountant(law, 0.1, 0.5),
         rf.ExampleAccountant(law, [2, 8]),
     ]
     accounts[0].step(theta)
-    accounts[1].step(torch.stack((theta, theta)))
+    accounts[1].step_worst_case(theta)
     accounts[2].step(theta, torch.ones(2, 3))
     saved = [(type(account), account.state_dict()) for account in accounts]
     return [

@@ -155,8 +155,8 @@ def test_sampled_epsilons_are_not_below(
     """One release of one coordinate whose other records are known: (1 - q) P + q Q against P."""
     known, law = setting
     where, size, q = theta * known.sigma, move * known.sigma, min(rate, 0.999)
-    account = rf.SampledAccountant(law, size, q, [2, 3, 4, 8, 16, 32], failure_probability=delta / 4)
-    account.step([where] * 40)
+    account = rf.SampledAccountant(law, size, q)
+    account.step_worst_case(where)
     claim = account.guarantee(delta)
     for epsilon in (claim.per_instance.epsilon, claim.epsilon):
         grown = math.exp(min(epsilon, 700.0))

@@ -117,7 +117,7 @@ def test_a_target_covers_the_planned_queries_and_one_published_number() -> None:
 
 
 def test_a_ledger_without_room_stops_labels_and_published_numbers() -> None:
-    most = 1.01 * rf.PrivacyLoss(releases=((math.sqrt(2) / 20, 1.0, 120),)).epsilon(1e-5)  # of 120 labels
+    most = 1.01 * rf.PrivacyLoss.of_zcdp(120 / 20**2, 120 / 20**2).epsilon(1e-5)  # of 120 labels
     ledger = rf.Ledger(epsilon=most, delta=1e-5, neighbours="replaced")
     pate = rf.Pate(20.0, delta=1e-5, ledger=ledger)
     with pytest.raises(ValueError, match=r"Pate\.label would bring epsilon to"):

@@ -161,7 +161,10 @@ def test_scores_that_have_no_digits_are_refused() -> None:
     ("changes", "message"),
     [
         ({"kind": "worst"}, r"kind must be one of .*, got 'worst'"),
-        ({"labels": torch.tensor([0, 1, 2, 1, 3])}, r"labels must be integers in 0 \.\. 2, got 3\.0 at index \[4\]"),
+        (
+            {"labels": torch.tensor([0, 1, 2, 1, 3])},
+            r"labels must be integers in 0 \.\. 2, got 3\.0 at index \[4\]",
+        ),
         ({"labels": torch.tensor([0, 1])}, "labels must be 5 numbers, got shape"),
         ({"features": torch.zeros(5, 3)}, "features \\(n, p\\), got shapes \\[3, 4\\] and \\[5, 3\\]"),
         ({"features": torch.full((5, 4), torch.nan)}, "features must not be NaN"),

@@ -61,7 +61,7 @@ def found(run: Run) -> dict[str, Any]:
     account = run.engine.account
     return {
         "weights": weights(run.original),
-        "forward": account.forward,
+        "forward": torch.tensor(account.privacy_loss()._own().forward),
         "epsilon": run.engine.guarantee(1e-5).epsilon,
         "steps": account.steps,
     }

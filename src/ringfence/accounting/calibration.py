@@ -7,6 +7,7 @@ epsilon for every dataset; an answer that was found from theta is sensitive, and
 
 import math
 import warnings
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import count as counted
@@ -168,13 +169,15 @@ def calibrate_steps(
     epsilon = checks.number("epsilon", epsilon, checks.positive)
     question = _question(theta, sensitivity, delta, kind, coordinates, sampling_rate)
     largest = _LARGEST if question.sampling_rate == 1 else 2.0**22
+
+    def fails(steps: int) -> bool:
+        return not question.cost(mechanism, steps) <= epsilon
+
     passing, failing = 0, 1
-    while failing <= largest and question.cost(mechanism, failing) <= epsilon:
+    while failing <= largest and not fails(failing):
         passing, failing = failing, 2 * failing
-    while failing <= largest and failing - passing > 1:
-        middle = (passing + failing) // 2
-        holds = question.cost(mechanism, middle) <= epsilon
-        passing, failing = (middle, failing) if holds else (passing, middle)
+    if failing <= largest:
+        passing = bisect_left(range(failing), True, lo=passing + 1, key=fails) - 1
     question.warn("steps", passing, mechanism, passing)
     return passing
 
@@ -324,7 +327,7 @@ def _question(
     if kind != "data_independent" and sampling_rate < 1:
         raise ValueError(
             f"kind must be 'data_independent' where sampling_rate is {sampling_rate:g}, got {kind!r}: "
-            "what a sampled release of this theta costs takes batches (SampledAccountant.step)"
+            "what a sample costs is known for every dataset alone"
         )
     if theta is None and kind != "data_independent":
         raise ValueError(f"theta must be given for kind {kind!r}, got None")

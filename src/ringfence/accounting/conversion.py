@@ -1,8 +1,5 @@
 """Rényi divergences and Gaussian parameters converted to (epsilon, delta) and to rates of attacks.
 
-dp-accounting is imported where it is used: it imports scipy, which takes longer to load than everything
-else here.
-
 An attack is a test of one dataset against the same dataset with one record more or less. Its false positive
 rate is the probability that it takes the record to be there where it is not, its true positive rate the
 probability that it finds a record that is there. Several bounds are known, each of them for every attack,
@@ -13,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -24,14 +21,6 @@ from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.numerics.normal import cumulative
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 
-# Gaussian releases: (shift / sigma, rate, how many), where the rate is one of
-#     q             releases of Poisson samples at this rate; 1 for releases of everything
-#     (q, chance)   samples that are cut at a public maximum, which the other records reach with at most this
-#                   chance; the shift is that of a record that takes another's place, and half of it where the
-#                   maximum is not reached (``subsampling.chance_of_cut``)
-#     (steps,)      epochs of this many steps, in one of which a record is (``allocation``)
-Rate = float | tuple[float, float] | tuple[int]
-Releases = tuple[tuple[float, Rate, int], ...]
 Number = TypeVar("Number", float, Tensor)
 Rates = tuple[Tensor, Tensor]  # the largest true positive rates, and the smallest false negative rates
 
@@ -44,24 +33,14 @@ DEFAULT_ORDERS: tuple[float, ...] = (
     *(384.0, 448.0, 512.0, 640.0, 768.0, 896.0, 1024.0, 1280.0, 1536.0, 1792.0, 2048.0),
 )
 
-
-# The range of shift / sigma in which Newton's method finds epsilon. Above it, delta <= P(loss > epsilon)
-# with the tail of the normal law bounded by exp(-x^2 / 2) gives an epsilon hardly larger; below it we bisect.
-_SMALL, _LARGE = 1e-3, 1e5
-_BISECTIONS = 40
+_LARGE = 1e5  # shift / sigma, above which a tail of the normal law gives an epsilon hardly larger
 _SMALLEST_DELTA = 1e-280  # a law may return 0 for less than 1e-290
 _LARGEST_ORDER = 1e15
 _AROUND = tuple(1.02**k for k in range(-40, 41))  # orders tried around the best one, as multiples
 _SMALLEST_RDP = 2.0**-52  # dp-accounting takes a logarithm of 1 - exp(-rdp)
-# Where a curve of (epsilon, delta) ends: at the first of these deltas that has a finite epsilon.
-_LAST_DELTAS = (1e-12, 1e-10, 1e-8, 1e-6)
-_MOST_POINTS, _LARGEST_EXPONENT = 1 << 14, 700.0
-# dp-accounting takes deltas from running sums, of which the rounding is charged here
-_DELTA_FACTOR, _DELTA_TERM = 1 + 1e-9, 1e-15
 
 # rates of attacks
 _RATE_BISECTIONS = 50
-_MOST_POINTS_OF_MU = 2048  # of the search for mu
 _SMALLEST_RATE = 1e-300  # false positive rates below count as this one; more of them allow no less
 _FARTHEST = 800.0  # e^-800 is 0 in floats
 _NOISE = 1e-14  # relative to the logarithms that a divergence is computed from
@@ -99,7 +78,7 @@ def ex_post_epsilon(orders: Tensor, rdp: Tensor, delta: float) -> Tensor:
     """
     delta = checks.probability("delta", delta)
     epsilons = (rdp + (math.log(len(orders)) - math.log(delta)) / (orders - 1)).amin(dim=-1)
-    return _up(epsilons)
+    return raised(epsilons)
 
 
 def epsilon_from_rdp(orders: Tensor, rdp: Tensor, delta: float) -> Tensor:
@@ -117,7 +96,7 @@ def epsilon_from_rdp(orders: Tensor, rdp: Tensor, delta: float) -> Tensor:
     epsilons = torch.where(orders > 1.01, epsilons, torch.inf)
     # delta <= sqrt(1 - exp(-KL)), and the KL divergence is at most any of the Rényi divergences
     epsilons = torch.where(delta**2 + torch.expm1(-rdp) > 0, 0.0, epsilons)
-    return _up(epsilons.amin(dim=-1).clamp(min=0))
+    return raised(epsilons.amin(dim=-1).clamp(min=0))
 
 
 def delta_from_rdp(orders: Tensor, rdp: Tensor) -> Callable[[float], float]:
@@ -183,39 +162,20 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 @lru_cache(maxsize=4096)
 def _gaussian_epsilon(mu: float, delta: float) -> float:
-    if mu < _SMALL and gaussian_delta(mu, 0.0) <= delta:
+    if gaussian_delta(mu, 0.0) <= delta:
         return 0.0
+    # delta <= P(loss > epsilon), and the tail of the normal law is below exp(-x^2 / 2)
     ceiling = mu * (mu / 2 + math.sqrt(-2 * math.log(delta)))
     if mu > _LARGE or delta < _SMALLEST_DELTA:
-        return _up(ceiling)
-    if mu < _SMALL:
-        low, high = 0.0, ceiling
-        for _ in range(_BISECTIONS):
-            middle = (low + high) / 2
-            low, high = (middle, high) if gaussian_delta(mu, middle) > delta else (low, middle)
-        return _up(high)
-    epsilon, further = _root_of_delta(mu, delta, ceiling), 1e-12  # rounding is on either side
+        return raised(ceiling)
+    from scipy.optimize import brentq  # type: ignore[import-untyped]  # slow to import
+
+    step = 1e-15 * ceiling
+    root = brentq(lambda at: math.log(gaussian_delta(mu, at) / delta), 0.0, ceiling, xtol=step, rtol=1e-14)
+    epsilon = float(root)  # which may be on either side
     while gaussian_delta(mu, epsilon) > delta:
-        epsilon, further = epsilon + further, 2 * further
-    return _up(epsilon)
-
-
-def _root_of_delta(mu: float, delta: float, epsilon: float) -> float:
-    """The epsilon of ``gaussian_delta``, up to rounding, by Newton's method from an epsilon above it.
-
-    log delta is concave in epsilon (a convolution of log-concave functions), so that each step from the right
-    stays there. With x = epsilon / mu - mu / 2 and the Mills ratio M, delta = phi(x) (M(x) - M(x + mu)), and
-    the derivative is -phi(x) M(x + mu).
-    """
-    while True:
-        x = epsilon / mu - mu / 2
-        ends = torch.tensor((x, x + mu), dtype=torch.float64) / math.sqrt(2)
-        near, far = (torch.special.erfcx(ends) * math.sqrt(math.pi / 2)).tolist()
-        excess = math.log((near - far) / (delta * math.sqrt(2 * math.pi))) - x * x / 2
-        closer = max(0.0, epsilon + excess * (near - far) / far)
-        if not closer < epsilon * (1 - 1e-14):
-            return epsilon
-        epsilon = closer
+        epsilon, step = epsilon + step, 2 * step
+    return raised(epsilon)
 
 
 @lru_cache(maxsize=4096)  # searches for an epsilon come back to the same places
@@ -230,104 +190,11 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     if mu > _LARGE:
         above = epsilon / mu - mu / 2  # P(N(0, 1) > above) is at most
         return math.exp(-above * above / 2) + UNDERFLOW if above > 0 else 1.0
-    return _up(float(Gaussian(1.0).hockey_stick(0.0, mu, epsilon))) + UNDERFLOW
+    return raised(float(Gaussian(1.0).hockey_stick(0.0, mu, epsilon))) + UNDERFLOW
 
 
-def composed_mu(releases: Releases) -> float:
-    """The mu of Gaussian differential privacy of all releases together, without anything sampling hides.
-
-    >>> round(composed_mu(((3.0, 1.0, 1), (2.0, 0.5, 4))), 9)
-    5.0
-    """
-    return math.sqrt(sum(count * mu * mu for mu, _, count in releases))
-
-
-def sampled_gaussian_epsilon(releases: Releases, delta: float) -> float:
-    """epsilon of Gaussian releases, of everything or of random batches.
-
-    Releases of everything (rate 1) compose to one Gaussian; the others are composed by dp-accounting's PLD.
-    Losses too large for it (shift / sigma above about 2,600) are charged as releases of everything, which
-    cost at least as much: a sampled release is a function of the whole one and of coin flips.
-
-    >>> round(sampled_gaussian_epsilon(((0.5, 0.01, 100),), 1e-5), 3), round(gaussian_epsilon(5.0, 1e-5), 3)
-    (0.19, 33.104)
-    """
-    delta = checks.probability("delta", delta)
-    composed = _composed(releases)
-    if composed is None:
-        return gaussian_epsilon(composed_mu(releases), delta)
-    return _up(float(composed[0].get_epsilon_for_delta(delta)))
-
-
-def sampled_gaussian_delta(releases: Releases, epsilon: float) -> float:
-    """delta(epsilon) of the same releases.
-
-    >>> round(sampled_gaussian_delta(((0.5, 0.01, 100),), 0.19), 6)
-    1e-05
-    """
-    composed = _composed(releases)
-    if composed is None:
-        return gaussian_delta(composed_mu(releases), epsilon)
-    return min(1.0, float(composed[0].get_delta_for_epsilon(epsilon)) * _DELTA_FACTOR + _DELTA_TERM)
-
-
-@lru_cache(maxsize=4)
-def sampled_gaussian_curve(releases: Releases) -> tuple[Tensor, Tensor] | None:
-    """Many (epsilon, delta) of the same releases, epsilon from 0 on.
-
-    None where all are releases of everything, or where the losses are too large for dp-accounting.
-
-    >>> epsilons, deltas = sampled_gaussian_curve(((0.5, 0.01, 100),))
-    >>> float(epsilons[0]), round(float(deltas[0]), 4), bool((deltas.diff() <= 0).all())
-    (0.0, 0.0212, True)
-    """
-    composed = _composed(releases)
-    if composed is None:
-        return None
-    losses, interval = composed
-    ends = (float(losses.get_epsilon_for_delta(delta)) for delta in _LAST_DELTAS)
-    end = min(next((end for end in ends if math.isfinite(end)), 0.0), _LARGEST_EXPONENT)
-    interval *= max(1, math.ceil(end / interval / _MOST_POINTS))
-    epsilons = interval * torch.arange(math.ceil(end / interval) + 1, dtype=torch.float64)
-    deltas = torch.as_tensor(losses.get_delta_for_epsilon(epsilons.tolist()), dtype=torch.float64)
-    deltas = (deltas * _DELTA_FACTOR + _DELTA_TERM).clamp(max=1.0)
-    return epsilons, deltas.cummin(0).values
-
-
-@lru_cache(maxsize=16)
-def _composed(releases: Releases) -> tuple[Any, float] | None:
-    """dp-accounting's losses, which are rounded up to multiples of an interval, and the interval.
-
-    None where nothing is sampled, or where the losses are too large for dp-accounting.
-    """
-    sampled = [(mu, rate, count) for mu, rate, count in releases if mu > 0 and rate != 1]
-    if not sampled:
-        return None
-    from dp_accounting.pld import privacy_loss_distribution as pld
-
-    from ringfence.accounting.allocation import epoch_losses
-
-    def losses_of(mu: float, rate: Rate) -> Any:
-        if isinstance(rate, tuple) and len(rate) == 1:
-            return epoch_losses(mu, rate[0], interval)
-        if isinstance(rate, tuple):
-            rate, cut = rate
-            return losses_of(mu, rate).compute_mixture(losses_of(mu / 2, rate), cut)
-        return pld.from_gaussian_mechanism(1 / mu, value_discretization_interval=interval, sampling_prob=rate)
-
-    whole = composed_mu(tuple(release for release in releases if release[1] == 1))
-    try:
-        interval = 1e-4 * max(1.0, max(whole, *(mu for mu, _, _ in sampled)) ** 2)  # losses grow like squares
-        total = pld.identity(value_discretization_interval=interval)
-        total = total.compose(losses_of(whole, 1.0)) if whole > 0 else total
-        for mu, rate, count in sampled:
-            total = total.compose(losses_of(mu, rate).self_compose(count))
-    except OverflowError:
-        return None
-    return total, interval
-
-
-def _up(value: Number) -> Number:
+def raised(value: Number) -> Number:
+    """The value raised by what rounding may have taken; NaN is an error."""
     if math.isnan(value) if isinstance(value, float) else bool(value.isnan().any()):
         raise FloatingPointError("epsilon cannot be represented at these arguments")
     return value * (1 + ROUNDING)
@@ -471,41 +338,6 @@ class RenyiBound:
 
 
 AttackBound = GaussianBound | CurveBound | RenyiBound  # each from one thing that is known about neighbours
-
-
-def smallest_mu(releases: Releases, slack: float) -> float:
-    """The mu of Gaussian differential privacy of these releases, less where samples are released.
-
-    Guarantee: no attack's true positive rate is more than ``slack`` above the one that mu allows, and none is
-    above it where everything is released. Let delta be the curve of the releases and g that of mu, as
-    functions of u = e^epsilon. Both are convex and decrease, and delta <= g + slack is what has to hold.
-    Beyond the first u with delta <= slack there is nothing to show. Between two u of the curve, delta is
-    below its chord, and g is at most (u_b - u_a) (g'(u_b) - g'(u_a)) / 4 below its own, because it is above
-    its tangents.
-
-    >>> sample = ((1.0, 0.01, 100),)
-    >>> round(composed_mu(sample), 2), round(smallest_mu(sample, 1e-5), 2)
-    (10.0, 0.18)
-    """
-    whole = composed_mu(releases) * (1 + ROUNDING)
-    curve = sampled_gaussian_curve(releases)
-    if curve is None or float(curve[1][-1]) > slack:
-        return whole
-    until = int((curve[1] <= slack).nonzero()[0])
-    picked = torch.linspace(0, until, min(until + 1, _MOST_POINTS_OF_MU), dtype=torch.float64).long()
-    epsilons, deltas = (values[picked] for values in curve)
-
-    def dominates(mu: float) -> bool:
-        gap = Gaussian(1.0).hockey_stick(0.0, mu, epsilons) * (1 - ROUNDING) + slack - deltas
-        slope = -cumulative(-epsilons / mu - mu / 2)
-        below_chord = epsilons.exp().diff() * slope.diff() / 4
-        return bool((torch.minimum(gap[1:], gap[:-1]) >= below_chord).all()) and bool((gap >= 0).all())
-
-    low, high = 0.0, whole
-    for _ in range(_RATE_BISECTIONS):
-        middle = (low + high) / 2
-        low, high = (low, middle) if dominates(middle) else (middle, high)
-    return high
 
 
 def _excess(orders: Tensor, bounds: Tensor, heads: Tensor, others: Tensor) -> Tensor:

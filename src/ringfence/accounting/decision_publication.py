@@ -18,7 +18,7 @@ and the winner by its scores and by the chance that it is asked for, which falls
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -36,6 +36,7 @@ from ringfence.accounting.decisions import (
     zcdp,
 )
 from ringfence.accounting.divergence_sums import above_chord
+from ringfence.accounting.privacy_loss import RenyiSums
 from ringfence.accounting.publication import PublishableEpsilon, noise_for, published, upper_bound
 from ringfence.accounting.sensitivity import filled
 from ringfence.checks import Real
@@ -109,10 +110,9 @@ def publishable_decision_epsilon(
     noise, share = noise_for(plan.beta + _COMPUTED, plan.cost), min(1.0, total / plan.most)
     bound = upper_bound(noise, math.log(share), failure_probability)
     whole = min(plan.question + plan.most * math.exp(min(0.0, bound)), plan.alpha * plan.every)
-    sums = torch.tensor([whole], dtype=torch.float64)
-    known: dict[str, Any] = {"orders": [plan.alpha], "forward": sums, "backward": sums, "steps": queries}
-    loss = loss_of_any(law, moved, neighbours, **known)
-    return published(loss, delta, failure_probability, plan.cost)
+    sums = (whole,)
+    loss = loss_of_any(law, moved, neighbours, own=RenyiSums((plan.alpha,), sums, sums), steps=queries)
+    return published(loss, plan.alpha, delta, failure_probability, plan.cost)
 
 
 def publishing_cost(every: float, *, binary: bool) -> float:

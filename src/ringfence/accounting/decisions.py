@@ -16,7 +16,7 @@ from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, delt
 from ringfence.accounting.guarantee import ADDED_OR_REMOVED, REPLACED
 from ringfence.accounting.induction import Dominating, Others, Pairs, atoms_delta
 from ringfence.accounting.per_instance import PerInstanceRdp
-from ringfence.accounting.privacy_loss import Accountant, PrivacyLoss, as_given
+from ringfence.accounting.privacy_loss import PrivacyLoss, RenyiAccountant, as_given
 from ringfence.accounting.profile import PrivacyProfile
 from ringfence.accounting.sensitivity import filled
 from ringfence.checks import Real
@@ -47,7 +47,7 @@ def _law_from_state(state: Any) -> DecisionLaw:
     return checked_law((Mechanism if "parameters" in saved else Decision).from_state_dict(saved))
 
 
-class DecisionAccountant(Accountant):
+class DecisionAccountant(RenyiAccountant):
     """Adds up the cost of decisions.
 
     Call ``step(votes)`` for the queries that are decided at a time: counts of voters, (queries, candidates),
@@ -69,10 +69,12 @@ class DecisionAccountant(Accountant):
     (0.217, 0.341)
     """
 
-    _SETTINGS: ClassVar = {"law": _law_from_state, "neighbours": as_given, "at_most": as_given}
-    _NUMBERS: ClassVar = ("charged",)
+    _SETTINGS: ClassVar = {
+        **{"law": _law_from_state, "neighbours": as_given, "at_most": as_given, "orders": as_given}
+    }
+    _COUNTED: ClassVar = (*RenyiAccountant._COUNTED, "charged")
 
-    charged: float  # queries in which one voter takes part
+    charged = 0.0  # queries in which one voter takes part
 
     def __init__(
         self,
@@ -101,14 +103,7 @@ class DecisionAccountant(Accountant):
     def privacy_loss(self) -> PrivacyLoss:
         """The steps so far as one value, which adds up with that of other accounts."""
         return loss_of_any(
-            self.law,
-            math.ceil(self.charged),
-            self.neighbours,
-            self.at_most,
-            orders=self._orders,
-            forward=self.forward,
-            backward=self.backward,
-            steps=self.steps,
+            self.law, math.ceil(self.charged), self.neighbours, self.at_most, own=self.sums, steps=self.steps
         )
 
     def __repr__(self) -> str:

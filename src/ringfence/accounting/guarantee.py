@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.accounting.conversion import smallest_mu
+from ringfence.accounting.gaussian_releases import smallest_mu
 from ringfence.checks import Real
 from ringfence.numerics.rounding import rounded_up
 
@@ -24,15 +24,6 @@ if TYPE_CHECKING:
 EpsilonKind = Literal["ex_post", "per_instance", "data_independent"]
 
 ADDED_OR_REMOVED, REPLACED = "added or removed", "replaced by another one"
-# how an epsilon was proved
-RENYI = "Rényi sums"
-GAUSSIAN, ZCDP = "Gaussian, exactly", "zCDP of the law"
-BOUNDED_RANGE = "bounded range, by backward induction"
-LOSSES = "losses composed, by backward induction"
-SAMPLED = "Gaussian on random batches, by privacy loss distributions"
-ADDED_UP = "epsilons added up"
-_EVERY_DATASET = (GAUSSIAN, ZCDP, BOUNDED_RANGE, LOSSES, SAMPLED, ADDED_UP)
-
 # since 0.7, where epsilon is the promise for every dataset; it was the ex-post number
 _RENAMED = {
     "epsilon_data_independent": "epsilon",
@@ -42,7 +33,6 @@ _RENAMED = {
     "gaussian_epsilon": "per_instance.gaussian_ex_post_epsilon",
     "gaussian_epsilon_pdp": "per_instance.gaussian_epsilon",
     "gaussian_epsilon_renyi": "per_instance.gaussian_renyi_epsilon",
-    "failure_probability": "per_instance.failure_probability",
 }
 
 
@@ -51,7 +41,8 @@ class PerInstance:
     """Three epsilons of the dataset at hand. They are computed from the data and must not be published.
 
     ``epsilon`` is the smallest per-instance (epsilon, delta) that is proved, and ``proof`` says how. What
-    holds for every dataset holds for this one, so it is never above the promise of the claim.
+    holds for every dataset holds for this one, so it is never above the promise of the claim; with
+    ``every_dataset`` nothing smaller is proved.
 
     ``ex_post_epsilon``: for this dataset, this trajectory and each single record, the privacy loss that was
     realised is at most this, except with probability delta over the run. It holds along an adaptive run. It
@@ -61,8 +52,7 @@ class PerInstance:
     a theta fixed in advance, an estimate along an adaptive run.
 
     The three ``gaussian_...`` are the same for the plain Gaussian mechanism with the same sigma, the first
-    exactly, so that like can be compared with like. ``failure_probability`` is the part of delta that was
-    spent on estimating averages over batches.
+    exactly, so that like can be compared with like.
     """
 
     epsilon: float
@@ -74,7 +64,7 @@ class PerInstance:
     gaussian_renyi_epsilon: float
     delta: float
     steps: int
-    failure_probability: float = 0.0
+    every_dataset: bool
     change: str = ADDED_OR_REMOVED
     unit: str = "record"
 
@@ -84,17 +74,12 @@ class PerInstance:
         return f"{self._ex_post()}\n\n{self._per_instance()}"
 
     def _ex_post(self) -> str:
-        estimated = (
-            f" Of that, {self.failure_probability:.3g} is spent on estimating averages over batches."
-            if self.failure_probability
-            else ""
-        )
         return (
             f"Ex-post, this dataset and this trajectory: for each single {self.unit} {self.change}, the "
             f"realised privacy loss of {_releases(self.steps)} is at most "
             f"{rounded_up(self.ex_post_epsilon)}, except with probability {self.delta:.3g} over the run, "
             "provided that delta was fixed beforehand, as "
-            f"the Rényi orders of an account are.{estimated} This holds also when theta depends on earlier "
+            f"the Rényi orders of an account are. This holds also when theta depends on earlier "
             "releases. It speaks of everything that was released together, not of something that is computed "
             "from it afterwards. It is not a differential privacy guarantee, neither for other datasets nor "
             "for other runs. The number is computed from the data and is itself sensitive: do not publish "
@@ -103,12 +88,12 @@ class PerInstance:
 
     def _per_instance(self) -> str:
         sensitive = "It speaks of this dataset only, is computed from it and must not be published."
-        if self.proof in _EVERY_DATASET:
+        if self.every_dataset:
             holds = "This holds for every dataset, also where theta depends on earlier releases."
             sensitive = (
                 "That nothing smaller is proved was computed from this dataset and must not be published."
             )
-        elif self.steps <= 1 and not self.failure_probability:
+        elif self.steps <= 1:
             holds = "This is a guarantee for the one release it is about."
         else:
             holds = (
@@ -207,8 +192,10 @@ class Guarantee:
         'a profile'
         """
         own = self.per_instance
-        epsilon, proof = min(((own.epsilon, own.proof), *proofs))
-        return replace(self, per_instance=replace(own, epsilon=epsilon, proof=proof))
+        epsilon, proof = min(proofs, default=(math.inf, ""))
+        if not epsilon < own.epsilon:
+            return self
+        return replace(self, per_instance=replace(own, epsilon=epsilon, proof=proof, every_dataset=False))
 
     def about(self, unit: str) -> "Guarantee":
         """The same claim about units that are more than a record.

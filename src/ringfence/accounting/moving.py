@@ -8,7 +8,7 @@ delta cannot fall below that mass however large epsilon is, and the Gaussian's a
 import math
 
 from ringfence import checks
-from ringfence.accounting.conversion import sampled_gaussian_epsilon
+from ringfence.accounting.gaussian_releases import GaussianRelease, sampled_gaussian_epsilon
 from ringfence.checks import Bound
 from ringfence.numerics.rounding import UNDERFLOW, rounded_up
 
@@ -56,7 +56,9 @@ def bounded_noise_epsilon(
         raise ValueError(f"noise_bound must have 0 inside, got ({lower:g}, {upper:g})")
     tau = min(1.0, numbers * _UP * (_tail(upper / sigma) + _tail(-lower / sigma)))
     for share in _SHARES if tau > 0 else (1.0,):  # of delta for the Gaussian: the largest that leaves enough
-        epsilon = sampled_gaussian_epsilon(((norm / sigma, rate, steps),), share * delta)
+        epsilon = sampled_gaussian_epsilon(
+            (GaussianRelease(norm / sigma, rate=rate, count=steps),), share * delta
+        )
         if tau == 0 or (epsilon < 700 and (1 + math.exp(epsilon)) * tau * _UP <= (1 - share) * delta):
             return epsilon
     raise ValueError(

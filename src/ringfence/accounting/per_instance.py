@@ -32,7 +32,7 @@ from ringfence.accounting.divergence_sums import (
 )
 from ringfence.accounting.equivalent_information import EQUIVALENT_INFORMATION
 from ringfence.accounting.induction import Dominating, merged
-from ringfence.accounting.privacy_loss import Accountant, PrivacyLoss
+from ringfence.accounting.privacy_loss import PrivacyLoss, RenyiAccountant, RenyiSums, as_given
 from ringfence.accounting.sensitivity import Sensitivity, filled
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
@@ -63,6 +63,11 @@ class PerInstanceRdp:
     def worst(self) -> Tensor:
         """The larger of the two totals, order by order."""
         return torch.maximum(self.forward, self.backward)
+
+    @property
+    def sums(self) -> RenyiSums:
+        """The sums as a ``PrivacyLoss`` takes them."""
+        return RenyiSums.of(self.orders, self.forward, self.backward)
 
 
 def per_instance_rdp(
@@ -236,7 +241,7 @@ def _largest_total(
     return torch.cat(totals, dim=1)
 
 
-class PerInstanceAccountant(Accountant):
+class PerInstanceAccountant(RenyiAccountant):
     """Adds up releases of theta and says what they cost.
 
     Call ``step(theta)`` once for each release, where theta is what the mechanism was applied to. A
@@ -257,11 +262,15 @@ class PerInstanceAccountant(Accountant):
     (1.15, 1.15, 1.61)
     """
 
-    _SETTINGS: ClassVar = {"mechanism": Mechanism.from_state_dict, "sensitivity": Sensitivity.from_state}
-    _NUMBERS: ClassVar = ("gaussian_zcdp", "bounded_zcdp")
+    _SETTINGS: ClassVar = {
+        **{"mechanism": Mechanism.from_state_dict, "sensitivity": Sensitivity.from_state},
+        "orders": as_given,
+    }
+    _COUNTED: ClassVar = (*RenyiAccountant._COUNTED, "gaussian_zcdp", "bounded_zcdp", "dominating")
 
-    gaussian_zcdp: float  # |move / sigma|^2 / 2 of the longest move, summed over steps
-    bounded_zcdp: float  # the same with what the law proves for every theta
+    gaussian_zcdp = 0.0  # |move / sigma|^2 / 2 of the longest move, summed over steps
+    bounded_zcdp = 0.0  # the same with what the law proves for every theta
+    dominating: Dominating = ()  # of all steps, or nothing
 
     def __init__(
         self,
@@ -273,7 +282,6 @@ class PerInstanceAccountant(Accountant):
         self.sensitivity = Sensitivity.of(sensitivity)
         super().__init__(checked_orders(orders))
         self._tables = DivergenceTables(self._orders)
-        self._dominating: Dominating = ()  # of all steps, or nothing
 
     def step(
         self,
@@ -313,9 +321,9 @@ class PerInstanceAccountant(Accountant):
         count = checks.count("count", count, at_least=1)
         gaussian, bounded = ceilings(law, theta, size)
         pure = pure_losses(law, theta, size)
-        known = pure and (self._dominating or not self.steps)  # one step without leaves nothing for all
+        known = pure and (self.dominating or not self.steps)  # one step without leaves nothing for all
         further = tuple((name, size, count * moved) for name, size, moved in pure)
-        self._dominating = merged((*self._dominating, *further)) if known else ()
+        self.dominating = merged((*self.dominating, *further)) if known else ()
         forward, backward = torch.minimum(sums, bounded * self._orders)
         self.forward = self.forward + count * forward
         self.backward = self.backward + count * backward
@@ -330,27 +338,16 @@ class PerInstanceAccountant(Accountant):
     def privacy_loss(self) -> PrivacyLoss:
         """The steps so far as one value, which adds up with that of other accounts."""
         return PrivacyLoss.of_zcdp(
-            self.gaussian_zcdp,
-            self.bounded_zcdp,
-            orders=self._orders,
-            forward=self.forward,
-            backward=self.backward,
-            steps=self.steps,
-            dominating=self._dominating,
+            self.gaussian_zcdp, self.bounded_zcdp, own=self.sums, steps=self.steps, dominating=self.dominating
         )
-
-    def state_dict(self) -> dict[str, Any]:
-        """The account as plain data, which JSON keeps; ``from_state_dict`` restores it exactly."""
-        own = {"dominating": [list(entry) for entry in self._dominating]} if self._dominating else {}
-        return {**super().state_dict(), **own}
 
     @classmethod
     def from_state_dict(cls, state: dict[str, Any]) -> Self:
         """The account that a ``state_dict`` describes; an unknown kind, version or key is an error."""
-        rest = {name: value for name, value in checks.mapping("state", state).items() if name != "dominating"}
-        account = super().from_state_dict(rest)
-        account._dominating = tuple(tuple(entry) for entry in state.get("dominating", ()))
-        return account
+        return super().from_state_dict({"dominating": (), **checks.mapping("state", state)})  # not in 0.6
+
+    def _read(self, name: str, value: Any) -> Any:
+        return tuple(map(tuple, value)) if name == "dominating" else super()._read(name, value)
 
     def __getstate__(self) -> dict[str, Any]:
         """Plain data, also where the account is pickled or copied, or saved by skops."""

@@ -8,8 +8,8 @@ them, and ``epsilon``, ``delta``, ``trade_off`` and ``guarantee`` take the best 
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable
+from dataclasses import astuple, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
 import torch
@@ -22,32 +22,25 @@ from ringfence.accounting.conversion import (
     CurveBound,
     GaussianBound,
     Rates,
-    Releases,
     RenyiBound,
-    checked_orders,
-    composed_mu,
     delta_from_rdp,
     epsilon_from_rdp,
     ex_post_epsilon,
-    sampled_gaussian_curve,
-    sampled_gaussian_delta,
-    sampled_gaussian_epsilon,
     zcdp_delta,
     zcdp_epsilon,
 )
-from ringfence.accounting.guarantee import (
-    ADDED_OR_REMOVED,
-    ADDED_UP,
-    BOUNDED_RANGE,
-    GAUSSIAN,
-    LOSSES,
-    RENYI,
-    REPLACED,
-    SAMPLED,
-    ZCDP,
-    Guarantee,
-    PerInstance,
+from ringfence.accounting.gaussian_releases import (
+    SAMPLED_ORDERS,
+    GaussianRelease,
+    Releases,
+    at_next_orders,
+    composed_mu,
+    merged_releases,
+    sampled_gaussian_curve,
+    sampled_gaussian_delta,
+    sampled_gaussian_epsilon,
 )
+from ringfence.accounting.guarantee import ADDED_OR_REMOVED, REPLACED, Guarantee, PerInstance
 from ringfence.accounting.induction import (
     Dominating,
     dominated_curve,
@@ -62,9 +55,15 @@ from ringfence.numerics.rounding import ROUNDING
 Sums = tuple[float, ...]  # one Rényi divergence per order
 
 _RENAMED = {"cost": "privacy_loss", "step_of_any": "step_worst_case"}  # methods of accountants, since 0.7
-_SUMS = ("ceiling", "forward", "backward", "gaussian")
 _KNOWN_DELTAS = tuple(10.0**-power for power in range(1, 13))  # where attacks on pairs are bounded
 _DOMINATING = ("range", "sign", "pure", "gaussian")
+# how an epsilon was proved
+_GAUSSIAN, _SAMPLED = "Gaussian, exactly", "Gaussian on random batches, by privacy loss distributions"
+_LOSSES = "losses composed, by backward induction"
+_EVERY_ORDER = tuple(sorted({*DEFAULT_ORDERS, *SAMPLED_ORDERS}))
+_KEYS_OF_0_6 = {"releases", "zcdp", "orders", "ceiling", "forward", "backward", "gaussian"} | {
+    *("steps", "change", "spent", "numbers", "pairs")
+}
 _CLEARLY = 1 - 1e-9  # a zCDP that is smaller by rounding alone is no smaller
 
 
@@ -75,23 +74,33 @@ class HasPrivacyLoss(Protocol):
         """The loss of all releases."""
 
 
+class RenyiSums(NamedTuple):
+    """Rényi divergences between the data at hand and its neighbours, added up over releases, by order."""
+
+    orders: Sums
+    forward: Sums  # the data at hand first
+    backward: Sums
+
+    @classmethod
+    def of(cls, *sums: Tensor) -> "RenyiSums":
+        """Orders, forward and backward sums, from vectors."""
+        return cls(*(tuple(values.tolist()) for values in sums))
+
+
 @dataclass(frozen=True)
 class PrivacyLoss:
     """The cost of releases between two neighbouring datasets, in a form that adds up (``+``).
 
-    What holds for every dataset: ``releases`` are Gaussian releases (shift / sigma, sampling rate, how many)
-    that leak at least as much in every test; ``zcdp`` and ``ceiling``, at each of ``orders``, bound the Rényi
-    divergences in both directions. Left out, ``zcdp`` is that of the Gaussian releases. It is infinite where
-    Poisson samples are released. ``pairs`` are (epsilon, delta) of releases of which nothing else is known.
-    ``dominating`` are pairs of laws that dominate the releases, where all of them have one: (name, parameter,
-    how many).
-    "range": losses lie in an interval of that length (``GumbelWinner``); "sign": the sign of a Gaussian
-    release with that mu (``StochasticSign``); "pure": no loss is beyond that epsilon (``Laplace``);
-    "gaussian": of the Gaussian with that mu, beside others.
+    Accounts make one (``privacy_loss``), and so do ``of_gaussian``, ``of_zcdp`` and ``of_pair``.
 
-    What holds for the data at hand: ``forward`` and ``backward`` are the sums of Rényi divergences at
-    ``orders``, ``gaussian`` those of the Gaussian with the same sigma, and ``spent`` the part of delta that
-    went into estimating them. Left out, the sums are those for every dataset.
+    What holds for every dataset: ``releases`` are Gaussian releases that leak at least as much in every
+    test, each with its Rényi divergences. ``pairs`` are (epsilon, delta) of releases of which nothing else is
+    known. ``dominating`` are pairs of laws that dominate the releases, where all of them have one: (name,
+    parameter, how many). "range": losses lie in an interval of that length (``GumbelWinner``); "sign": the
+    sign of a Gaussian release with that mu (``StochasticSign``); "pure": no loss is beyond that epsilon
+    (``Laplace``); "gaussian": of the Gaussian with that mu, beside others.
+
+    What holds for the data at hand: ``own``; left out, it is what holds for every dataset.
 
     ``steps`` counts releases. ``change`` says what happens to a single record between neighbours; it is None
     where nothing was released.
@@ -105,55 +114,35 @@ class PrivacyLoss:
     """
 
     releases: Releases = ()
-    zcdp: float | None = None
-    orders: Sums = field(default=(), repr=False)
-    ceiling: Sums = field(default=(), repr=False)
-    forward: Sums = field(default=(), repr=False)
-    backward: Sums = field(default=(), repr=False)
-    gaussian: Sums = field(default=(), repr=False)
+    pairs: tuple[tuple[float, float], ...] = ()
+    dominating: Dominating = ()
+    own: RenyiSums | None = field(default=None, repr=False)
     steps: int = 0
     change: str | None = None
-    spent: float = 0.0
-    pairs: tuple[tuple[float, float], ...] = ()
-    dominating: tuple[tuple[str, float, int], ...] = ()
 
     def __post_init__(self) -> None:
         for name, _, _ in self.dominating:
             checks.one_of("dominating", name, _DOMINATING)
-        sums = (value for name in _SUMS for value in getattr(self, name))
         sizes = (size for _, size, _ in self.dominating)
-        negative = (mu for mu, *_ in self.releases if mu < 0)  # NaN is an error where mu is used
-        for value in (
-            self.zcdp or 0.0,
-            self.steps,
-            self.spent,
-            *sums,
-            *sizes,
-            *negative,
-            *sum(self.pairs, ()),
-        ):
+        for value in (self.steps, *sizes, *sum(self.pairs, ()), *sum(self.own or (), ())):
             if not value >= 0:
                 raise ValueError(f"a PrivacyLoss must hold numbers from 0 on, got {value!r}")
-        if self.zcdp is None:
-            object.__setattr__(self, "zcdp", self.mu**2 / 2 if self._everything else math.inf)
-        if self.releases and not self.orders:
-            # nothing is known about the data at hand: the sums are those of every dataset
-            whole = self.mu**2 / 2
-            object.__setattr__(self, "orders", DEFAULT_ORDERS)
-            for name in _SUMS:
-                most = whole if name == "gaussian" else min(whole, self._zcdp)
-                object.__setattr__(self, name, tuple(most * order for order in DEFAULT_ORDERS))
-        for name in _SUMS:
-            if len(getattr(self, name)) != len(self.orders):
-                raise ValueError(
-                    f"{name} must hold one sum for each of {len(self.orders)} orders, got "
-                    f"{len(getattr(self, name))}"
-                )
-        if not self.releases and (any(self.ceiling) if self.orders else self.zcdp or self.dominating):
+        if self.own is not None and len({len(sums) for sums in self.own}) > 1:
+            raise ValueError(f"own must hold one sum for each order, got {self.own!r}")
+        if self._costly and not self.releases:
             raise ValueError(
-                "releases must hold the Gaussian releases that dominate what zcdp, ceiling and dominating "
-                "tell, got none, which would cost nothing: if none is known, take a pair (epsilon, delta)"
+                "releases must hold the Gaussian releases that dominate what dominating tells, got none: if "
+                "none is known, take a pair (epsilon, delta)"
             )
+
+    @classmethod
+    def of_gaussian(cls, *releases: GaussianRelease) -> "PrivacyLoss":
+        """Gaussian releases, or others that leak no more in any test.
+
+        >>> round(PrivacyLoss.of_gaussian(GaussianRelease(0.32)).epsilon(1e-5), 4)
+        1.2151
+        """
+        return cls(releases, steps=sum(release.count for release in releases), change=ADDED_OR_REMOVED)
 
     @classmethod
     def of_zcdp(
@@ -161,35 +150,18 @@ class PrivacyLoss:
         gaussian: float,
         bounded: float,
         *,
-        orders: Sequence[float] | Tensor = DEFAULT_ORDERS,
-        forward: Tensor | None = None,
-        backward: Tensor | None = None,
+        own: RenyiSums | None = None,
         steps: int = 1,
         change: str = ADDED_OR_REMOVED,
-        dominating: tuple[tuple[str, float, int], ...] = (),
+        dominating: Dominating = (),
     ) -> "PrivacyLoss":
         """Releases of everything that are ``bounded``-zCDP, and whose Gaussian is ``gaussian``-zCDP.
-
-        ``forward`` and ``backward`` are the sums for the data at hand; left out, those for every dataset.
 
         >>> round(PrivacyLoss.of_zcdp(0.0512, 0.0512).epsilon(1e-5), 4)
         1.2151
         """
-        at = checked_orders(orders)
-        ceiling = tuple((bounded * at).tolist())
-        mu = math.sqrt(2 * gaussian)
-        return cls(
-            releases=((mu, 1.0, 1),) if mu > 0 else (),
-            zcdp=bounded,
-            orders=tuple(at.tolist()),
-            ceiling=ceiling,
-            forward=ceiling if forward is None else tuple(forward.tolist()),
-            backward=ceiling if backward is None else tuple(backward.tolist()),
-            gaussian=tuple((gaussian * at).tolist()),
-            steps=steps,
-            change=change,
-            dominating=dominating,
-        )
+        releases = (GaussianRelease(math.sqrt(2 * gaussian), bounded),) if gaussian > 0 else ()
+        return cls(releases, (), dominating, own, steps, change)
 
     @classmethod
     def of_pair(cls, epsilon: float, delta: float, change: str = ADDED_OR_REMOVED) -> "PrivacyLoss":
@@ -197,7 +169,7 @@ class PrivacyLoss:
         size = checks.number("epsilon", epsilon, checks.not_negative)
         share = checks.number("delta", delta, checks.share)
         checks.one_of("change", change, (ADDED_OR_REMOVED, REPLACED))
-        return cls(steps=1, change=change, pairs=((size, share),))
+        return cls(pairs=((size, share),), steps=1, change=change)
 
     @classmethod
     def of(cls, value: "PrivacyLoss | HasPrivacyLoss | tuple[float, float]") -> "PrivacyLoss":
@@ -223,21 +195,13 @@ class PrivacyLoss:
             )
         if (entries := _together(self, other)) is None:  # at worst, epsilons of pure privacy are added
             return _with_pure_added(self) + _with_pure_added(other)
-        first, second = _at_common_orders(self, other)
-        sums = {
-            name: tuple(a + b for a, b in zip(getattr(first, name), getattr(second, name), strict=True))
-            for name in _SUMS
-        }
         return PrivacyLoss(
-            releases=merged((*self.releases, *other.releases)),
-            zcdp=self._zcdp + other._zcdp,
-            orders=first.orders,
-            **sums,
-            steps=self.steps + other.steps,
-            change=self.change or other.change,
-            spent=self.spent + other.spent,
-            pairs=self.pairs + other.pairs,
-            dominating=merged(entries),
+            merged_releases((*self.releases, *other.releases)),
+            self.pairs + other.pairs,
+            merged(entries),
+            _own_together(self, other),
+            self.steps + other.steps,
+            self.change or other.change,
         )
 
     def __radd__(self, other: object) -> "PrivacyLoss":
@@ -256,11 +220,35 @@ class PrivacyLoss:
 
     @property
     def _everything(self) -> bool:
-        return all(rate == 1 for _, rate, _ in self.releases)
+        return all(release.is_whole for release in self.releases)
 
     @property
-    def _zcdp(self) -> float:
-        return math.inf if self.zcdp is None else self.zcdp
+    def zcdp(self) -> float:
+        """The most that a Rényi divergence is times its order; infinite where there are Poisson samples."""
+        sampled = any(release.rate < 1 for release in self.releases)
+        return math.inf if sampled else sum(release.count * release.zcdp for release in self.releases)
+
+    def divergences(self, orders: Tensor) -> Tensor:
+        """Upper bounds of the Rényi divergences of ``releases`` at these orders, rows forward and backward.
+
+        >>> loss = PrivacyLoss.of_gaussian(GaussianRelease(1.0, zcdp=0.3, count=2))
+        >>> loss.divergences(torch.tensor([2.0, 8.0], dtype=torch.float64)).tolist()
+        [[1.2, 4.8], [1.2, 4.8]]
+        """
+        none = torch.zeros(2, len(orders), dtype=torch.float64)
+        return sum((release.divergences(orders) for release in self.releases), none)
+
+    def _ceiling(self) -> tuple[Tensor, Tensor]:
+        """Orders, and the larger divergence at each of them."""
+        orders = _vector(_EVERY_ORDER)
+        return orders, self.divergences(orders).amax(dim=0)
+
+    def _own(self) -> RenyiSums:
+        """The sums for the data at hand, or those for every dataset where none are known."""
+        if self.own is not None:
+            return self.own
+        orders = _vector(DEFAULT_ORDERS if self.zcdp < math.inf else SAMPLED_ORDERS)
+        return RenyiSums.of(orders, *self.divergences(orders))
 
     @property
     def _costly(self) -> Dominating:
@@ -274,8 +262,8 @@ class PrivacyLoss:
 
     @property
     def taken(self) -> float:
-        """The part of delta that pairs and estimates take."""
-        return 2 * self._pair[1] + self.spent
+        """The part of delta that pairs take."""
+        return 2 * self._pair[1]
 
     def epsilon(self, delta: float) -> float:
         """The epsilon of (epsilon, delta)-differential privacy, for every dataset.
@@ -285,9 +273,9 @@ class PrivacyLoss:
         curve. So do dominating pairs, by the distributions of their losses; where these are bounded, delta =
         0 is possible. The epsilons of pairs are added, and their deltas are taken from delta.
 
-        >>> law = PrivacyLoss(releases=((0.32, 1.0, 1),), zcdp=0.004)  # a truncated law, narrow
-        >>> round(law.epsilon(1e-5), 3), round(PrivacyLoss(law.releases).epsilon(1e-5), 3)
-        (0.333, 1.215)
+        >>> law = GaussianRelease(0.32, zcdp=0.004)  # a truncated law, narrow
+        >>> [round(PrivacyLoss.of_gaussian(one).epsilon(1e-5), 3) for one in (law, GaussianRelease(0.32))]
+        [0.333, 1.215]
         """
         if checks.number("delta", delta) == 0 and (pure := self.pure_epsilon) < math.inf:
             return pure
@@ -305,10 +293,10 @@ class PrivacyLoss:
             return 1.0
         left = epsilon - added
         found = [sampled_gaussian_delta(self.releases, left)]
-        if self._zcdp < math.inf:
-            found.append(zcdp_delta(self._zcdp, left))
-        elif self.orders:
-            found.append(delta_from_rdp(*self._tensors("orders", "ceiling"))(left))
+        if self.zcdp < math.inf:
+            found.append(zcdp_delta(self.zcdp, left))
+        else:
+            found.append(delta_from_rdp(*self._ceiling())(left))
         if self._costly:
             found.append(dominated_delta(self._costly, left))
         return min(1.0, min(found) + share)
@@ -317,7 +305,7 @@ class PrivacyLoss:
         """(largest true positive rates, smallest false negative rates) of a vector of false positive rates.
 
         >>> at = torch.tensor([0.5], dtype=torch.float64)
-        >>> [round(float(rate), 6) for rate in PrivacyLoss(releases=((1.0, 1.0, 1),)).attack_rates(at)]
+        >>> [round(float(rate), 6) for rate in PrivacyLoss.of_gaussian(GaussianRelease(1.0)).attack_rates(at)]
         [0.841345, 0.158655]
         """
         found = [bound.rates(false_positive) for bound in self._attack_bounds()]
@@ -331,7 +319,7 @@ class PrivacyLoss:
     def trade_off(self, false_positive_rates: Real) -> Tensor:
         """The smallest false negative rate of any attack, at each of these false positive rates.
 
-        >>> PrivacyLoss(releases=((1.0, 1.0, 1),)).trade_off([0.001, 0.5]).numpy().round(4).tolist()
+        >>> PrivacyLoss.of_gaussian(GaussianRelease(1.0)).trade_off([0.001, 0.5]).numpy().round(4).tolist()
         [0.9817, 0.1587]
         """
         rates = checks.share("false_positive_rates", false_positive_rates).double().cpu()
@@ -341,7 +329,7 @@ class PrivacyLoss:
     def advantage(self) -> float:
         """The largest true positive rate minus false positive rate of any attack.
 
-        >>> round(PrivacyLoss(releases=((1.0, 1.0, 1),)).advantage, 6)  # 2 Phi(1/2) - 1
+        >>> round(PrivacyLoss.of_gaussian(GaussianRelease(1.0)).advantage, 6)  # 2 Phi(1/2) - 1
         0.382925
         """
         return min(1.0, min((bound.advantage for bound in self._attack_bounds()), default=1.0))
@@ -355,8 +343,8 @@ class PrivacyLoss:
         loss of an (epsilon, delta)-private release exceeds epsilon + log 2 with probability at most 2 delta,
         which the ex-post number adds.
 
-        >>> loss = PrivacyLoss.of_zcdp(0.02, 0.02, orders=[8, 64], forward=torch.tensor([0.016, 0.128]))
-        >>> claim = replace(loss, backward=loss.forward).guarantee(1e-5)
+        >>> own = RenyiSums(orders=(8.0, 64.0), forward=(0.016, 0.128), backward=(0.016, 0.128))
+        >>> claim = PrivacyLoss.of_zcdp(0.02, 0.02, own=own).guarantee(1e-5)
         >>> claim.per_instance.epsilon < claim.epsilon, claim.per_instance.proof
         (True, 'Rényi sums')
         """
@@ -368,16 +356,17 @@ class PrivacyLoss:
         added = self._pair[0]
         loss = added + math.log(2) * sum(share > 0 for _, share in self.pairs)
         worst = ex_post = gaussian = gaussian_ex_post = 0.0
-        if self.orders:
-            orders, forward, backward, of_gaussian = self._tensors(
-                "orders", "forward", "backward", "gaussian"
-            )
+        if self.releases or self.own is not None:
+            orders, forward, backward = map(_vector, self._own())
+            of_gaussian = self._of_gaussian().divergences(orders).amax(dim=0)
             sums = torch.stack((torch.maximum(forward, backward), of_gaussian))
             worst, gaussian = epsilon_from_rdp(orders, sums, left).tolist()
             ex_post, gaussian_ex_post = ex_post_epsilon(orders, sums, left).tolist()
+        is_smaller = worst + added < every.epsilon
         own = PerInstance(
             epsilon=min(worst + added, every.epsilon),
-            proof=RENYI if worst + added < every.epsilon else ADDED_UP if self.pairs else every.proof,
+            proof="Rényi sums" if is_smaller else "epsilons added up" if self.pairs else every.proof,
+            every_dataset=not is_smaller,
             ex_post_epsilon=ex_post + loss,
             renyi_epsilon=worst + added,
             gaussian_epsilon=min(gaussian + added, every.gaussian_epsilon),
@@ -385,7 +374,6 @@ class PrivacyLoss:
             gaussian_renyi_epsilon=gaussian + added,
             delta=delta,
             steps=self.steps,
-            failure_probability=self.spent,
             change=self.change or ADDED_OR_REMOVED,
         )
         return Guarantee(every.epsilon, delta, self.steps, own, self, change=own.change)
@@ -397,7 +385,7 @@ class PrivacyLoss:
         >>> PrivacyLoss.of_pair(0.5, 0.0).pure_epsilon, PrivacyLoss.of_pair(0.5, 1e-9).pure_epsilon
         (0.5, inf)
         """
-        if self.taken or (not self._costly and (self.releases or self._zcdp)):
+        if self.taken or (self.mu and not self._costly):
             return math.inf
         return self._pair[0] + dominated_epsilon(self._costly, 0.0)
 
@@ -405,7 +393,14 @@ class PrivacyLoss:
         """The promise at delta = 0, which bounds every loss: nothing that depends on the data is smaller."""
         every, none = self.pure_epsilon, math.inf if self.releases else 0.0
         own = PerInstance(
-            *(every, LOSSES, every, every, none, none, none),
+            epsilon=every,
+            proof=_LOSSES,
+            every_dataset=True,
+            ex_post_epsilon=every,
+            renyi_epsilon=every,
+            gaussian_epsilon=none,
+            gaussian_ex_post_epsilon=none,
+            gaussian_renyi_epsilon=none,
             delta=0.0,
             steps=self.steps,
             change=self.change or ADDED_OR_REMOVED,
@@ -420,13 +415,17 @@ class PrivacyLoss:
         ones (Smith and Thakurta 2022, arXiv 2210.17520: Gaussian differential privacy has a filter at the
         parameters of ordinary composition).
 
-        >>> law = PrivacyLoss(releases=((1.0, 1.0, 1),), zcdp=0.1)
+        >>> law = PrivacyLoss.of_gaussian(GaussianRelease(1.0, zcdp=0.1))
         >>> round(law.epsilon(1e-5), 2), round(law.gaussian_bound().epsilon(1e-5), 2)
         (1.91, 4.38)
         """
         if not self.is_gaussian:
             raise ValueError("releases of samples, and pairs, are not bounded by a Gaussian alone")
-        return PrivacyLoss(self.releases, steps=self.steps, change=self.change)
+        return self._of_gaussian()
+
+    def _of_gaussian(self) -> "PrivacyLoss":
+        releases = tuple(replace(release, zcdp=math.inf) for release in self.releases)
+        return PrivacyLoss(releases, steps=self.steps, change=self.change)
 
     def of_replaced(self) -> "PrivacyLoss":
         """The cost of the same releases where one record is replaced: it is removed, and another is added.
@@ -439,21 +438,15 @@ class PrivacyLoss:
         """
         if self.change != ADDED_OR_REMOVED:
             return self
-        gaussian = 2 * self.mu**2
-        zcdp = min(4 * self._zcdp, gaussian)
-        ceiling = tuple(zcdp * order for order in self.orders)
         return replace(
             self,
-            releases=tuple((2 * mu, 1.0, count) for mu, _, count in self.releases),
-            zcdp=zcdp,
-            ceiling=ceiling,
-            forward=ceiling,
-            backward=ceiling,
-            gaussian=tuple(gaussian * order for order in self.orders),
-            change=REPLACED,
-            spent=0.0,
+            releases=tuple(
+                GaussianRelease(2 * one.mu, 4 * one.zcdp, count=one.count) for one in self.releases
+            ),
             pairs=tuple((2 * size, min(1.0, (1 + math.exp(size)) * share)) for size, share in self.pairs),
             dominating=tuple((name, 2 * eta, count) for name, eta, count in self.dominating),
+            own=None,
+            change=REPLACED,
         )
 
     def realised(self, sums: "PrivacyLoss") -> "PrivacyLoss":
@@ -461,44 +454,48 @@ class PrivacyLoss:
 
         What holds for every dataset stays as it was planned: how many releases were made may depend on data.
         """
-        planned, known = _at_common_orders(self, sums)
-        return replace(planned, forward=known.forward, backward=known.backward, spent=sums.spent)
+        return replace(self, own=sums._own())
 
     def state(self) -> dict[str, Any]:
         """The loss as plain data, which JSON keeps; ``from_state`` restores it exactly."""
-        own = {field.name: _listed(getattr(self, field.name)) for field in fields(self)}
-        if self.orders in ((), DEFAULT_ORDERS):
-            del own["orders"]
-        if not self.dominating:
-            del own["dominating"]
-        return own
+        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
 
     @classmethod
     def from_state(cls, state: Any) -> "PrivacyLoss":
         """The loss that a ``state`` describes, also one of version 0.6 where no release was a secure one."""
-        names = {field.name for field in fields(cls)}
-        if "orders" not in checks.mapping("cost", state):
-            state = {**state, "orders": DEFAULT_ORDERS if state.get("forward") else ()}
-        state = {"dominating": (), **state}
-        if state.pop("numbers", 0) != 0:
-            raise ValueError(
-                "cost must have no numbers: version 0.6 drew them from 256 bits each in secure releases, and "
-                "what that takes of delta depends on epsilon. Charge the pair (epsilon, delta) that version "
-                "0.6 claims for them"
-            )
-        checks.keys("cost", state, names)
-        return cls(**{name: _tupled(value) for name, value in state.items()})
+        if "zcdp" in checks.mapping("cost", state):
+            return cls._from_0_6(state)
+        checks.keys("cost", state, {field.name for field in fields(cls)})
+        plain = {name: _tupled(value) for name, value in state.items()}
+        own = None if plain["own"] is None else RenyiSums(*plain["own"])
+        return cls(**{**plain, "releases": releases_from_state(state["releases"]), "own": own})
 
-    def _tensors(self, *names: str) -> list[Tensor]:
-        return [torch.tensor(getattr(self, name), dtype=torch.float64) for name in names]
+    @classmethod
+    def _from_0_6(cls, state: dict[str, Any]) -> "PrivacyLoss":
+        """What is kept of a loss of version 0.6; samples cost what those of the Gaussian do."""
+        for name, what in (
+            ("numbers", "version 0.6 drew them from 256 bits each in secure releases, which takes of delta"),
+            ("spent", "version 0.6 estimated what samples cost the data at hand, which takes of delta"),
+        ):
+            if state.get(name):
+                raise ValueError(
+                    f"cost must have no {name}: {what}. Charge the pair (epsilon, delta) that version 0.6 "
+                    "claims for them"
+                )
+        plain = {name: _tupled(value) for name, value in {"orders": DEFAULT_ORDERS, **state}.items()}
+        checks.keys("cost", {"numbers": 0, **plain}, _KEYS_OF_0_6)
+        releases = tuple(GaussianRelease(mu, rate=rate, count=count) for mu, rate, count in plain["releases"])
+        if releases and plain["zcdp"] < math.inf:  # all of them of everything
+            releases = (GaussianRelease(composed_mu(releases), plain["zcdp"]),)
+        sums = RenyiSums(plain["orders"], plain["forward"], plain["backward"])
+        own = sums if sums.forward else None
+        return cls(releases, plain["pairs"], own=own, steps=plain["steps"], change=plain["change"])
 
     def _checked(self, delta: float) -> float:
-        """``delta``, which must be above what pairs and estimates take."""
+        """``delta``, which must be above what pairs take."""
         delta = checks.probability("delta", delta)
         if not delta > self.taken:
-            raise ValueError(
-                f"delta must be above {self.taken!r}, which pairs and estimates take, got {delta!r}"
-            )
+            raise ValueError(f"delta must be above {self.taken!r}, which pairs take, got {delta!r}")
         return delta
 
     def _every_dataset(self, delta: float) -> "_EveryDataset":
@@ -506,17 +503,16 @@ class PrivacyLoss:
         added, share = self._pair
         left = math.nextafter(delta - share, 0.0) if share else delta
         exact = sampled_gaussian_epsilon(self.releases, left)
-        if self._zcdp < math.inf or not self.orders:
-            bound = zcdp_epsilon(self._zcdp, left) if self._zcdp < math.inf else math.inf
+        if self.zcdp < math.inf:
+            bound = zcdp_epsilon(self.zcdp, left)
         else:
-            orders, ceiling = self._tensors("orders", "ceiling")
-            bound = float(epsilon_from_rdp(orders, ceiling, left))
+            bound = float(epsilon_from_rdp(*self._ceiling(), left))
         ranged = all(name == "range" for name, _, _ in self._costly)
         composed = dominated_epsilon(self._costly, left) if self._costly else math.inf
         epsilon, proof = min(
-            (exact, GAUSSIAN if self._everything else SAMPLED),
-            (bound, ZCDP),
-            (composed, BOUNDED_RANGE if ranged else LOSSES),
+            (exact, _GAUSSIAN if self._everything else _SAMPLED),
+            (bound, "zCDP of the law"),
+            (composed, "bounded range, by backward induction" if ranged else _LOSSES),
         )
         return _EveryDataset(epsilon + added, proof, exact + added)
 
@@ -534,11 +530,11 @@ class PrivacyLoss:
             bounds.append(CurveBound(*map(torch.from_numpy, curve)))
         # at the same divergence the Gaussian's own rates are the smaller ones
         gaussian = self.mu**2 / 2 * _CLEARLY
-        if self._zcdp < gaussian:
-            return [*bounds, RenyiBound.of_zcdp(self._zcdp)]
-        orders, ceiling = self._tensors("orders", "ceiling")
-        smaller = ceiling < gaussian * orders
-        return [*bounds, RenyiBound(orders[smaller], ceiling[smaller])] if bool(smaller.any()) else bounds
+        if self.zcdp < gaussian:
+            return [*bounds, RenyiBound.of_zcdp(self.zcdp)]
+        orders, most = self._ceiling()
+        smaller = most < gaussian * orders
+        return [*bounds, RenyiBound(orders[smaller], most[smaller])] if bool(smaller.any()) else bounds
 
 
 class _EveryDataset(NamedTuple):
@@ -550,26 +546,16 @@ class _EveryDataset(NamedTuple):
 
 
 class Accountant:
-    """Running Rényi sums over releases, at orders that are fixed at construction, and what they promise.
+    """What releases cost so far: an account that adds up, makes a claim, and is saved as plain data.
 
-    A class of accounts has ``privacy_loss`` and names what its constructor takes (``_SETTINGS``), its sums by
-    order (``_SUMS``) and its single numbers (``_NUMBERS``); claims and saved states follow.
+    A class of accounts has ``privacy_loss``, and names what its constructor takes (``_SETTINGS``) and what it
+    counts (``_COUNTED``), which is 0 or empty in a new account; claims and saved states follow.
     """
 
     _SETTINGS: ClassVar[dict[str, Callable[[Any], Any]]]  # how each is read from a saved state
-    _SUMS: ClassVar[tuple[str, ...]] = ("forward", "backward")
-    _NUMBERS: ClassVar[tuple[str, ...]] = ()
+    _COUNTED: ClassVar[tuple[str, ...]] = ("steps",)
 
-    forward: Tensor  # sum over releases of D(M(theta) || M(neighbour)), one number per order
-    backward: Tensor
-
-    def __init__(self, orders: Tensor) -> None:
-        self._orders = orders.clone()
-        for name in self._SUMS:
-            setattr(self, name, torch.zeros_like(orders))
-        for name in self._NUMBERS:
-            setattr(self, name, 0.0)
-        self.steps = 0
+    steps = 0
 
     if not TYPE_CHECKING:
 
@@ -584,6 +570,42 @@ class Accountant:
         """The promise of all releases so far at this delta, and what they cost the data at hand."""
         return self.privacy_loss().guarantee(delta)
 
+    def state_dict(self) -> dict[str, Any]:
+        """The account as plain data, which JSON keeps; ``from_state_dict`` restores it exactly."""
+        own = {name: _plain(getattr(self, name)) for name in (*self._SETTINGS, *self._COUNTED)}
+        return {"kind": type(self).__name__, "version": 1, **own}
+
+    @classmethod
+    def from_state_dict(cls, state: dict[str, Any]) -> Self:
+        """The account that a ``state_dict`` describes; an unknown kind, version or key is an error."""
+        checks.state(cls.__name__, 1, state, {*cls._SETTINGS, *cls._COUNTED})
+        account = cls(**{name: read(state[name]) for name, read in cls._SETTINGS.items()})
+        for name in cls._COUNTED:
+            setattr(account, name, account._read(name, state[name]))
+        return account
+
+    def _read(self, name: str, value: Any) -> Any:
+        """What was counted, from a saved state, of the kind that it is of in a new account."""
+        new = getattr(self, name)
+        if isinstance(new, Tensor):
+            return checks.sums(name, value, len(new))
+        if isinstance(new, float):
+            return checks.number(name, value, checks.not_negative)
+        return checks.count(name, value, at_least=0)
+
+
+class RenyiAccountant(Accountant):
+    """Running Rényi sums over releases, at orders that are fixed at construction."""
+
+    _COUNTED: ClassVar = (*Accountant._COUNTED, "forward", "backward")
+
+    forward: Tensor  # sum over releases of D(M(theta) || M(neighbour)), one number per order
+    backward: Tensor
+
+    def __init__(self, orders: Tensor) -> None:
+        self._orders = orders.clone()
+        self.forward, self.backward = torch.zeros_like(orders), torch.zeros_like(orders)
+
     @property
     def orders(self) -> Tensor:
         """The Rényi orders, fixed at construction: the ex-post bound pays for these and no others."""
@@ -594,27 +616,16 @@ class Accountant:
         """The larger of the two running sums, order by order."""
         return torch.maximum(self.forward, self.backward)
 
-    def state_dict(self) -> dict[str, Any]:
-        """The account as plain data, which JSON keeps; ``from_state_dict`` restores it exactly."""
-        own = {name: _plain(getattr(self, name)) for name in self._state_names()}
-        return {"kind": type(self).__name__, "version": 1, **own}
+    @property
+    def sums(self) -> RenyiSums:
+        """The sums as a ``PrivacyLoss`` takes them."""
+        return RenyiSums.of(self._orders, self.forward, self.backward)
 
-    @classmethod
-    def _state_names(cls) -> tuple[str, ...]:
-        return (*cls._SETTINGS, "orders", *cls._SUMS, *cls._NUMBERS, "steps")
 
-    @classmethod
-    def from_state_dict(cls, state: dict[str, Any]) -> Self:
-        """The account that a ``state_dict`` describes; an unknown kind, version or key is an error."""
-        checks.state(cls.__name__, 1, state, {*cls._state_names()})
-        settings = {name: read(state[name]) for name, read in cls._SETTINGS.items()}
-        account = cls(**settings, orders=state["orders"])
-        for name in cls._SUMS:
-            setattr(account, name, checks.sums(name, state[name], len(account.orders)))
-        for name in cls._NUMBERS:
-            setattr(account, name, checks.number(name, state[name], checks.not_negative))
-        account.steps = checks.count("steps", state["steps"], at_least=0)
-        return account
+def releases_from_state(state: Any) -> Releases:
+    """The releases of a saved account or loss."""
+    entries = (checks.listed("releases", entry, length=6) for entry in checks.listed("releases", state))
+    return tuple(GaussianRelease(*entry) for entry in entries)
 
 
 def _together(*losses: PrivacyLoss) -> Dominating | None:
@@ -630,8 +641,6 @@ def _together(*losses: PrivacyLoss) -> Dominating | None:
             return None if any(own.dominating for own in losses) else ()
         elif loss.mu:
             entries.append(("gaussian", loss.mu, 1))
-        elif loss._zcdp:
-            return ()
     names = {name for name, _, _ in entries}
     if names in ({"range"}, {"sign"}):
         return tuple(entries)
@@ -651,30 +660,36 @@ def _with_pure_added(loss: PrivacyLoss) -> PrivacyLoss:
     if not loss.dominating or any(name != "pure" for name, _, _ in loss.dominating):
         return replace(loss, dominating=())
     added = math.fsum(size * count for _, size, count in loss.dominating) * (1 + ROUNDING)
-    none: dict[str, Any] = dict.fromkeys(("releases", "orders", "dominating", *_SUMS), ())
-    return replace(loss, **none, zcdp=0.0, pairs=(*loss.pairs, (added, 0.0)))
+    return replace(loss, releases=(), dominating=(), own=None, pairs=(*loss.pairs, (added, 0.0)))
 
 
-def _at_common_orders(*losses: PrivacyLoss) -> list[PrivacyLoss]:
-    """The losses at the orders that all of them have, or at the default ones where they differ.
+def _own_together(*losses: PrivacyLoss) -> RenyiSums | None:
+    """The sums for the data at hand of all losses together; None where they are those of every dataset.
+
+    They are at the orders of all that have such sums, or at the default ones where those differ.
 
     Guarantee: upper bounds, since Rényi divergences do not fall with the order: where an order is missing,
     the sum of the next larger one counts, and infinity beyond the last.
     """
-    grids = {loss.orders for loss in losses if loss.orders}
-    orders = grids.pop() if len(grids) == 1 else DEFAULT_ORDERS if grids else ()
+    grids = {loss.own.orders for loss in losses if loss.own is not None}
+    if not grids:
+        return None
+    orders = grids.pop() if len(grids) == 1 else DEFAULT_ORDERS
+    at, total = _vector(orders), torch.zeros(2, len(orders), dtype=torch.float64)
+    for loss in losses:
+        if loss.own is None:
+            total += loss.divergences(at)
+        elif loss.own.orders == orders:
+            total += torch.stack([*map(_vector, loss.own[1:])])
+        else:
+            known, *both = loss.own
+            total += torch.stack([at_next_orders(known, _vector(sums), at) for sums in both])
+    forward, backward = total.tolist()
+    return RenyiSums(orders, tuple(forward), tuple(backward))
 
-    def at_orders(loss: PrivacyLoss) -> PrivacyLoss:
-        if loss.orders == orders:
-            return loss
-        sums: dict[str, Any] = {}
-        for name in _SUMS:
-            known = list(zip(loss.orders, getattr(loss, name), strict=True))
-            above = ((value for at, value in known if at >= order) for order in orders)
-            sums[name] = tuple(min(values, default=math.inf if known else 0.0) for values in above)
-        return replace(loss, orders=orders, **sums)
 
-    return [at_orders(loss) for loss in losses]
+def _vector(values: Sums) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
 
 
 def as_given(value: Any) -> Any:
@@ -683,16 +698,16 @@ def as_given(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A setting or a sum of an account as plain data."""
+    """A setting, a sum or a part of a loss as plain data."""
     if isinstance(value, Tensor):
         return value.tolist()
     if isinstance(value, Sensitivity):
         return value.state()
-    return value.state_dict() if hasattr(value, "state_dict") else _listed(value)
-
-
-def _listed(value: Any) -> Any:
-    return [_listed(item) for item in value] if isinstance(value, tuple) else value
+    if isinstance(value, GaussianRelease):
+        return list(astuple(value))
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value.state_dict() if hasattr(value, "state_dict") else value
 
 
 def _tupled(value: Any) -> Any:

@@ -18,7 +18,7 @@ from ringfence.accounting.conversion import best_zcdp_order
 from ringfence.accounting.divergence_sums import both_directions
 from ringfence.accounting.guarantee import ADDED_OR_REMOVED
 from ringfence.accounting.per_instance import ceilings
-from ringfence.accounting.privacy_loss import PrivacyLoss
+from ringfence.accounting.privacy_loss import PrivacyLoss, RenyiSums
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.accounting.steepness import largest_share
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
@@ -139,26 +139,24 @@ def publishable_epsilon(
         computed = 2 * (ROUNDING + count * UNDERFLOW / largest)
         change = min(1.0, largest_share(mechanism, float(move), alpha) + computed)
     bound = upper_bound(noise_for(change, publishing_zcdp), share, failure_probability)
-    sums = torch.tensor([alpha * bounded * min(1.0, max(0.0, bound))], dtype=torch.float64)
-    loss = PrivacyLoss.of_zcdp(
-        gaussian, bounded, orders=[alpha], forward=sums, backward=sums, steps=len(steps)
-    )
-    return published(loss, delta, failure_probability, publishing_zcdp)
+    sums = (alpha * bounded * min(1.0, max(0.0, bound)),)
+    loss = PrivacyLoss.of_zcdp(gaussian, bounded, own=RenyiSums((alpha,), sums, sums), steps=len(steps))
+    return published(loss, alpha, delta, failure_probability, publishing_zcdp)
 
 
 def published(
-    loss: PrivacyLoss, delta: float, failure_probability: float, publishing_zcdp: float
+    loss: PrivacyLoss, order: float, delta: float, failure_probability: float, publishing_zcdp: float
 ) -> PublishableEpsilon:
-    """The numbers of this loss, whose sums at its one order were published, and of publishing together."""
+    """The numbers of this loss, whose sums at one order were published, and of publishing together."""
     publishing = PrivacyLoss.of_zcdp(
-        publishing_zcdp, publishing_zcdp, orders=loss.orders, steps=0, change=loss.change or ADDED_OR_REMOVED
+        publishing_zcdp, publishing_zcdp, steps=0, change=loss.change or ADDED_OR_REMOVED
     )
     claim = (loss + publishing).guarantee(delta)
     return PublishableEpsilon(
         epsilon=claim.epsilon,
         per_instance_epsilon=claim.per_instance.epsilon,
         ex_post_epsilon=claim.per_instance.ex_post_epsilon,
-        order=loss.orders[0],
+        order=order,
         delta=delta,
         failure_probability=failure_probability,
         publishing_zcdp=publishing_zcdp,

@@ -15,7 +15,7 @@ most m. Since u' <= exp(h) u + d(h), we have g + (1 - g) u' <= exp(h) (g + (1 - 
 factors differ by at most exp(2 h). So the density on the one exceeds exp(e + 2 h) times that on the other by
 at most m times the positive part of Q - exp(e) Q', of which the integral is at most d(e).
 
-Here runs are mu-GDP, so that d is the Gaussian's, and h is found by bisection. The Rényi bound, as
+Here runs are mu-GDP, so that d is the Gaussian's, and h is found from above. The Rényi bound, as
 dp-accounting's RepeatAndSelectDpEvent has it, allows runs 0.64 to 0.75 times this mu.
 """
 
@@ -26,8 +26,8 @@ from ringfence.accounting.conversion import gaussian_delta, gaussian_epsilon
 from ringfence.numerics.bisection import smallest
 from ringfence.numerics.rounding import ROUNDING
 
-_BISECTIONS = 40
 _MOST_RUNS = 10**6
+_HALVINGS = 40
 
 
 def selection_epsilon(mu: float, expected_runs: float, delta: float) -> float:
@@ -59,7 +59,7 @@ def checked_runs(expected_runs: float) -> float:
 
 
 def _slack(mu: float, runs: float) -> float:
-    """h: the test below was computed for it and is true, and 2^-40 of the way back it is not."""
+    """h: the condition was computed for it and is true, and 2^-40 of the way back it is not."""
     if runs == 1 or mu == 0:
         return 0.0
 
@@ -69,4 +69,4 @@ def _slack(mu: float, runs: float) -> float:
     low, high = 0.0, mu
     while not enough(high):
         low, high = high, 2 * high
-    return smallest(enough, low, high, halvings=_BISECTIONS)
+    return smallest(enough, low, high, halvings=_HALVINGS)

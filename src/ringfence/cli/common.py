@@ -98,11 +98,10 @@ def print_cost(
 
     ``before`` and ``after`` are further rows: a name, the number of this law and of the Gaussian, and words.
     """
-    from ringfence.accounting.guarantee import RENYI
     from ringfence.numerics.rounding import rounded_up
 
     own = claim["per_instance"]
-    estimated = own["proof"] == RENYI and claim["steps"] > 1
+    estimated = not own["every_dataset"] and claim["steps"] > 1
     words = {"estimate": ", an estimate if theta depends on earlier releases" if estimated else "", **own}
     numbers = {
         "epsilon": (claim["epsilon"], claim.get("gaussian_epsilon", own["gaussian_epsilon"])),

@@ -161,7 +161,7 @@ def with_checksum(values: dict[str, Any]) -> str:
 
     >>> refuse_changed("a.json", json.loads(with_checksum({"mu": 0.5}).replace("0.5", "0.4")))
     Traceback (most recent call last):
-    ValueError: a.json was changed after it was written: its checksum does not match
+    ValueError: a.json is damaged, or was changed after it was written: its checksum does not match
     """
     plain = json.loads(json.dumps(values, default=str))
     return json.dumps({**plain, "sha256": _checksum(plain)})
@@ -170,7 +170,9 @@ def with_checksum(values: dict[str, Any]) -> str:
 def refuse_changed(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
     """Raises a ValueError unless the state is what ``with_checksum`` wrote. It is not a signature either."""
     if state.get("sha256") != _checksum({name: value for name, value in state.items() if name != "sha256"}):
-        raise ValueError(f"{path} was changed after it was written: its checksum does not match")
+        raise ValueError(
+            f"{path} is damaged, or was changed after it was written: its checksum does not match"
+        )
 
 
 def _checksum(plain: Plain) -> str:

@@ -545,7 +545,7 @@ class Decisions:
         else:
             profile, rdp = profile_and_rdp(law, values, **who)
             proofs = (profile.best(self.delta),)
-        cost = replace(decided, forward=tuple(rdp.forward.tolist()), backward=tuple(rdp.backward.tolist()))
+        cost = replace(decided, own=rdp.sums)
         chances = chances_of_error(law, values).tolist()
         details: dict[str, Any] = {"votes": values.tolist(), "chances_of_error": chances}
         sentence = expected_wrong(chances, None if votes is None else votes.queries)

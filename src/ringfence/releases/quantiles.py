@@ -253,7 +253,7 @@ def measure(
     charged = min(charged, queries)
     rdp = decisions.rdp_of_pairs(every, checked_orders(DEFAULT_ORDERS), bounded_zcdp(law, "added"), charged)
     profile = profile_of_pairs(law, every, rdp, "added", charged)
-    cost = replace(promised, forward=tuple(rdp.forward.tolist()), backward=tuple(rdp.backward.tolist()))
+    cost = replace(promised, own=rdp.sums)
     return Measured(cost, (profile.best(delta),), details)
 
 

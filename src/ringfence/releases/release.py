@@ -109,7 +109,7 @@ class ReleaseAccount:
         if not self.adaptive:
             return claim
         every = self.promise.per_instance
-        own = replace(claim.per_instance, epsilon=every.epsilon, proof=every.proof)
+        own = replace(claim.per_instance, epsilon=every.epsilon, proof=every.proof, every_dataset=True)
         return replace(claim, per_instance=own)
 
     def plus(self, further: PrivacyLoss) -> "ReleaseAccount":

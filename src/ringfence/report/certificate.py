@@ -73,7 +73,7 @@ class Source:
 class Certificate:
     """The content of a certificate as plain data, and the nonce of its commitments, which is private.
 
-    >>> loss = PrivacyLoss(((0.5, 1.0, 1),), zcdp=0.125, steps=1)
+    >>> loss = PrivacyLoss.of_zcdp(0.125, 0.125)
     >>> made = Certificate.of(Source("A mean.", loss, ()), delta=1e-5)
     >>> round(made.content["mu"], 6), made.content["protects"]
     (0.5, 'every single record added or removed')
@@ -212,12 +212,12 @@ def read_source(path: str | Path) -> Source:
     """
     path = Path(path)
     start = first_bytes(path)
+    if path.suffix == ".journal":
+        raise ValueError(f"{path} is the journal of a run: give the run itself, RUN.ckpt")
     if start[:1] == b"{":
         return _of_account(path)
     if start == b"SQLite":
         return _of_ledger(path)
-    if path.suffix == ".journal":
-        raise ValueError(f"{path} is the journal of a run: give the run itself, RUN.ckpt")
     return _of_run(path)
 
 

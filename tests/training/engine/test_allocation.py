@@ -107,15 +107,15 @@ def test_a_ledger_is_charged_for_every_draw_of_an_epoch(tmp_path: Path) -> None:
 
 def test_a_ledger_that_comes_in_the_middle_of_an_epoch_pays_for_all_of_it() -> None:
     run, ledger = Run(**ALLOCATED).train(2), rf.Ledger(delta=1e-5)
-    assert run.engine.planned_cost(4).releases[0][2] == 2  # two steps of this epoch, two of the next
+    assert run.engine.planned_cost(4).releases[0].count == 2  # two steps of this epoch, two of the next
     ledger.train(run.engine, 4)
-    assert (ledger.entries[0].cost.releases[0][2], ledger.entries[0].until) == (2, 2)
+    assert (ledger.entries[0].cost.releases[0].count, ledger.entries[0].until) == (2, 2)
     run.train(8)
     with pytest.raises(ValueError, match="step 8 is beyond the 2 epochs"):
         run.train(9)
     ledger.train(run.engine, 4)
     run.train(12)
-    assert ledger.entries[0].cost.releases[0][2] == run.engine.account.epochs == 3
+    assert ledger.entries[0].cost.releases[0].count == run.engine.account.epochs == 3
 
 
 @pytest.mark.parametrize("arguments", [{"max_batch_size": 20}, {"track_examples": True}])

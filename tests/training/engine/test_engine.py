@@ -204,15 +204,15 @@ def test_batches_of_a_public_size_are_charged_and_named(tmp_path: Path) -> None:
     run.train(2).engine.save(tmp_path / "run.ckpt")
     run.engine.close()
     cut = chance_of_cut(60, 16 / 60, 18)
-    ((mu, rate, _),) = run.engine.account.settings
-    assert rate == (16 / 60, cut)
-    assert mu == pytest.approx(2 * 0.05 * 48**0.5 / 0.5, rel=1e-3)
+    (release,) = run.engine.account.releases
+    assert (release.rate, release.cut) == (16 / 60, cut)
+    assert release.mu == pytest.approx(2 * 0.05 * 48**0.5 / 0.5, rel=1e-3)
     said = [Run(**{**how, "max_batch_size": most}).engine.run.releases.assumptions for most in (18, None)]
     assert ["about datasets of at most 60 records" in " ".join(one) for one in said] == [True, False]
     assert max(sizes) <= 18
     again = Run(**how)
     again.engine.load(tmp_path / "run.ckpt")
-    assert again.engine.account.settings == run.engine.account.settings
+    assert again.engine.account.releases == run.engine.account.releases
     again.engine.close()
     with refused("max_batch_size 18, this engine has None"):
         Run(**{**how, "max_batch_size": None}).engine.load(tmp_path / "run.ckpt")

@@ -33,7 +33,8 @@ def resumed(path: Path, **settings: Any) -> Run:
 
 
 def state(one: Run) -> list[torch.Tensor]:
-    sums = [one.engine.account.forward, one.engine.account.backward, one.engine.fisher_information_loss()]
+    known = one.engine.account.privacy_loss()._own()
+    sums = [torch.tensor(known.forward), torch.tensor(known.backward), one.engine.fisher_information_loss()]
     moments = [v for s in one.optimizer.state_dict()["state"].values() for v in s.values()]
     return [one.weights(), *moments, *sums]
 

@@ -1,13 +1,20 @@
 """A training run on disk: the checkpoint, and beside it what the run has spent."""
 
-import hashlib
 import json
 import os
 from pathlib import Path
 from typing import Any
 
 from ringfence.files.atomic import replacing
-from ringfence.files.checkpoint import exact_json, flattened, read_checkpoint, restored, write_checkpoint
+from ringfence.files.checkpoint import (
+    exact_json,
+    flattened,
+    read_checkpoint,
+    refuse_changed,
+    restored,
+    with_checksum,
+    write_checkpoint,
+)
 from ringfence.files.locks import locked, unlock
 
 State = dict[str, Any]  # all that a run needs to go on but its account, see ``RunFile``
@@ -19,8 +26,8 @@ class RunFile:
 
     In a state, "run" names the run, and "charged" says how many releases were charged. "settings" must be the
     same when it goes on. "objects" holds the states of the model, of the optimizer and of whatever else has
-    tensors; all else is plain data, and no seed. The journal is one line, a SHA-256 and JSON, and is replaced
-    as a whole. One process at a time has PATH.journal.lock, and with it the run.
+    tensors; all else is plain data, and no seed. The journal is JSON with its checksum, and is replaced as a
+    whole. One process at a time has PATH.journal.lock, and with it the run.
 
     Guarantee: the account in the journal covers at least what was released until the process died, whichever
     checkpoint of the run it lies beside: ``charge`` comes before a release, and returns when the new journal
@@ -92,9 +99,9 @@ class RunFile:
             raise ValueError(f"{self.path} is closed")
         if not self.writes:
             return
-        text = exact_json("spent", spent).encode()
+        exact_json("spent", spent)  # refuses what would be read as something else
         with replacing(self.journal) as file:
-            file.write(_checksum(text) + b" " + text)
+            file.write(with_checksum(spent).encode())
 
     def save(self, state: State) -> None:
         """Replaces the checkpoint; the journal has what was spent already."""
@@ -112,21 +119,17 @@ class RunFile:
     def spent(self, state: State) -> Spent:
         """Returns what the run of this state has spent."""
         try:
-            checksum, _, text = self.journal.read_bytes().partition(b" ")
+            spent: Spent = json.loads(self.journal.read_bytes())
+        except ValueError:
+            raise ValueError(f"{self.journal} is damaged: it is not JSON") from None
         except FileNotFoundError:
             raise ValueError(
                 f"{self.journal} is missing: what was released after {self.path} is in it, or the run went "
                 "on in another file"
             ) from None
-        if checksum != _checksum(text):
-            raise ValueError(f"{self.journal} is damaged: its checksum does not match")
-        spent: Spent = json.loads(text)
+        refuse_changed(self.journal, spent)
         if spent["run"] != state["run"]:
             raise ValueError(f"{self.journal} belongs to another run than {self.path}")
         if spent["account"]["steps"] < state["charged"]:
             raise ValueError(f"{self.journal} is older than {self.path}: releases in between are not in it")
         return spent
-
-
-def _checksum(text: bytes) -> bytes:
-    return hashlib.sha256(text).hexdigest().encode()
