@@ -1016,13 +1016,13 @@ several votes of a person at one query
 
 @ src/ringfence/releases/cells.py: releases/cells
 whole numbers beyond the bins count in the first of them
-- beyond.ifelse(low, column)
-+ beyond.ifelse(low + 1, column)
+- (column < low).ifelse(low, (column
++ (column < low).ifelse(low + 1, (column
 an infinite value is in an open bin
 - ends if dates else (min(max(end, -LARGEST), LARGEST) for end in ends)
 + ends
 what is no number counts as nothing
-- if any(found[number].to_pylist()):
+- if any(survey[f"wrong{at}"].to_pylist()):
 + if False:
 @ src/ringfence/releases/cells.py: releases/cells
 a person in as many cells as there are
@@ -1042,9 +1042,6 @@ rows without a value are counted in another cell
 - return own.filter(own.cell != _LEFT_OUT) if _LEFT_OUT in places["cell"].to_pylist() else own
 + return own.mutate(cell=own.cell.abs())
 @ src/ringfence/releases/cells.py: releases/every_job
-a table of counts taken for rows of people
-- if int(people.max()) > 1 or
-+ if True or
 a column of the data is overwritten by what is released
 - if name in taken:
 + if False:

@@ -21,15 +21,7 @@ from ringfence.mechanisms.base import Mechanism
 from ringfence.noise import Noise
 from ringfence.numerics.rounding import rounded_up
 from ringfence.releases.budget import Budget, NoiseKind, TableNoise, count_noise, half_width_of_sum
-from ringfence.releases.cells import (
-    Domain,
-    Missing,
-    check_rows,
-    checked_at_most,
-    counts_in,
-    open_cells,
-    people_in,
-)
+from ringfence.releases.cells import Domain, Missing, checked_at_most, counts_in, open_cells, people_in
 from ringfence.releases.reader import LARGEST_COUNT, Columns, as_numpy, is_array
 from ringfence.releases.release import Bars, Measured, Release, ReleaseAccount, Series, Source
 
@@ -121,8 +113,6 @@ def release_counts(
         )
         with opened as (rows, groups, source, most):
             own = people_in(rows, groups, person, most) if counts is None else counts_in(rows, groups, counts)
-            if counts is None and person is None:
-                check_rows(rows, groups, own)
         theta = own.double()
     used = count_noise(budget, most)
     edge = None if margins else threshold
