@@ -1016,8 +1016,8 @@ several votes of a person at one query
 
 @ src/ringfence/releases/cells.py: releases/cells
 whole numbers beyond the bins count in the first of them
-- (column < low).ifelse(low, (column
-+ (column < low).ifelse(low + 1, (column
+- ifelse(low - 1, column)
++ ifelse(low, column)
 an infinite value is in an open bin
 - ends if dates else (min(max(end, -LARGEST), LARGEST) for end in ends)
 + ends

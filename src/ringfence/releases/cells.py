@@ -273,10 +273,9 @@ def _binned(rows: Rows, name: str, edges: Iterable[Any]) -> Axis:
         return ibis.ifelse(value.between(first, end), inside, raw.isnull().ifelse(None, -1))
 
     value = rows.moments("bins", name) if dates else rows.numbers("bins", name, within=True)
-    finite = [] if dates else [edge for edge in ends if math.isfinite(edge)]
-    if finite and column.type().is_integer() and finite[-1] - finite[0] < _FEW_GROUPS:
-        low, high = math.ceil(finite[0]) - 1, math.floor(finite[-1]) + 1
-        whole = (column < low).ifelse(low, (column > high).ifelse(high, column))
+    if not dates and column.type().is_integer() and ends[-1] - ends[0] < _FEW_GROUPS:
+        low, high = math.ceil(ends[0]), math.floor(ends[-1])
+        whole = (~column.between(low, high)).ifelse(low - 1, column)  # null stays null
     axis = Axis(name, dict(enumerate(labels)), key_of(value, column), column, "bins")
     return replace(axis, whole=whole, key_of=lambda own: key_of(own, own))
 
