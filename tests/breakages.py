@@ -1007,8 +1007,8 @@ less noise for yes or no where Gaussians are counted
 + or poll.publish:
 @ src/ringfence/releases/ballots.py: releases/votes releases/winners
 the worse noise
-- if gumbel is None or lead_of(gaussian, choices, close) <= lead_of(gumbel, choices, close):
-+ if gumbel is None or lead_of(gaussian, choices, close) > lead_of(gumbel, choices, close):
+- lead_of(gumbel, choices, close) < lead_of(gaussian, choices, close)
++ lead_of(gumbel, choices, close) > lead_of(gaussian, choices, close)
 @ src/ringfence/releases/ballots.py: releases/engines
 several votes of a person at one query
 - own = bounded(rows, own, cells.count, 1, each=("person", "query"))

@@ -107,9 +107,8 @@ def test_surveys_are_coded_in_many_ways(
         rf.release_votes(tmp_path / "u.csv", sigma=1.0)
 
 
-def test_the_owner_is_told_and_a_large_delta_is_warned_of() -> None:
-    with pytest.warns(UserWarning, match=r"delta 0\.01 is more than 1 / 120, the number of voters"):
-        votes = rf.release_votes(np.ones((120, 2)), sigma=9.0, delta=0.01, neighbours="replaced", at_most=1)
+def test_the_owner_is_told_whose_votes_are_left_out_and_what_is_likely_wrong() -> None:
+    votes = rf.release_votes(np.ones((120, 2)), sigma=9.0, neighbours="replaced", at_most=1)
     assert (
         votes.private[0] == "People of whom at_most=1 leaves something out, who would count more often: 120."
     )

@@ -4,10 +4,9 @@ A poll is answered by a law of surpluses (yes minus no) or of counts. Only the d
 """
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import partial
 from statistics import NormalDist
 from typing import Any, Literal, cast
 
@@ -27,9 +26,9 @@ from ringfence.accounting.decisions import (
     profile_and_rdp,
 )
 from ringfence.accounting.guarantee import ADDED_OR_REMOVED
+from ringfence.accounting.per_instance import PerInstanceRdp
 from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.mechanisms.base import Mechanism
-from ringfence.mechanisms.decision import Decision
 from ringfence.mechanisms.sign import StochasticSign
 from ringfence.mechanisms.winner import GumbelWinner
 from ringfence.noise import CipherDraws, Noise
@@ -82,15 +81,14 @@ UNCLEAR = -2  # the mark of a 0, which is no answer, unless nobody chose the las
 class Votes:
     """Counts of voters, (queries, choices).
 
-    ``voters`` is how many ballots there are, where that is known. ``keys`` are the columns that tell the
-    queries apart, where there are some, and ``for_owner`` are sentences for the owner of the data alone.
+    ``keys`` are the columns that tell the queries apart, where there are some. ``for_owner`` are sentences
+    for the owner of the data alone.
     """
 
     queries: list[Any]
     choices: tuple[Any, ...]
     counts: Tensor
     rows_are: RowsAre
-    voters: int | None = None
     keys: Columns | None = None
     for_owner: tuple[str, ...] = ()
 
@@ -157,7 +155,7 @@ def read_ballots(
         counts = count_marks(names, torch.cat([keep_few(some, bound, draws) for some in parts]), len(choices))
         if beyond := int(((marks >= 0).sum(dim=1) > bound).sum()):
             sentences = (short_of(beyond, bound),)
-    return Votes(names, choices, counts, rows_are, len(marks), for_owner=sentences)
+    return Votes(names, choices, counts, rows_are, for_owner=sentences)
 
 
 def count_marks(names: list[Any], marks: Tensor, choices: int) -> Tensor:
@@ -372,18 +370,7 @@ class Poll:
             budget = replace(budget, multiplier=room_to_publish(budget.multiplier, binary))
         return cls(budget, neighbours, checked_at_most(at_most, neighbours), publish_epsilon, noise)
 
-    def limit(self, votes: Votes) -> "Poll":
-        """The request with the bound on the queries of one person, None where all count."""
-        size, delta = self.size(len(votes.queries)), self.budget.delta
-        if self.neighbours == "replaced" and votes.voters and delta * votes.voters > 1:
-            warnings.warn(
-                f"delta {delta:g} is more than 1 / {votes.voters:,}, the number of voters: the promise may "
-                "fail for one of them",
-                stacklevel=4,
-            )
-        return replace(self, at_most=size)
-
-    def size(self, queries: int) -> int | None:
+    def limit(self, queries: int) -> int | None:
         """The bound on the queries of one person, None where all count."""
         return checked_at_most(self.at_most, self.neighbours, queries)
 
@@ -403,20 +390,16 @@ class Poll:
         >>> poll.law(rf.NoisyWinner(poll.sigma(5, 1.0)), queries=5, choices=3)
         GumbelWinner(scale=4.29...)
         """
-        gumbel, close = None, _CLOSE
-        if self.noise != "gaussian":
-            if isinstance(gaussian, Decision):
-                deviation = gaussian.deviation
-            else:
-                deviation = float(gaussian.sigma) / math.sqrt(2)  # of each of two counts
-            gumbel = gumbel_law(self, queries, deviation)
-            if self.noise == "gumbel":
-                return gumbel
         if isinstance(gaussian, StochasticSign):
-            gaussian, close = sign_law(self, queries, float(gaussian.sigma)), _CLOSE_SIGN
-        if gumbel is None or lead_of(gaussian, choices, close) <= lead_of(gumbel, choices, close):
+            deviation, close = float(gaussian.sigma) / math.sqrt(2), _CLOSE_SIGN  # of each of two counts
+            gaussian = sign_law(self, queries, float(gaussian.sigma))
+        else:
+            deviation, close = gaussian.deviation, _CLOSE
+        if self.noise == "gaussian":
             return gaussian
-        return gumbel
+        gumbel = gumbel_law(self, queries, deviation)
+        is_better = lead_of(gumbel, choices, close) < lead_of(gaussian, choices, close)
+        return gumbel if self.noise == "gumbel" or is_better else gaussian
 
     def decide(self, law: DecisionLaw, votes: Votes, what: str) -> list[int]:
         """Draws the number of a choice for each query, exactly; -1 is no answer."""
@@ -429,7 +412,7 @@ class Poll:
         """Charges the ledger; returns the account and, with ``publish``, the published sentence."""
         values = votes.values(law)
         who: dict[str, Any] = {"neighbours": self.neighbours, "at_most": self.at_most}
-        account = Decisions(law, values, delta=self.budget.delta, votes=votes, **who).account
+        account = account_of(law, values, delta=self.budget.delta, **who)
         said: tuple[str, ...] = ()
         if self.publish:  # drawn, and charged before anybody sees it
             found = publishable_decision_epsilon(law, values, delta=self.budget.delta, **who)
@@ -437,17 +420,6 @@ class Poll:
             said = (found.statement,)
         self.budget.charge(account, what)
         return account, said
-
-    def for_owner(self, law: DecisionLaw, votes: Votes) -> tuple[str, ...]:
-        """Sentences for the owner of the data alone: how many decisions are wrong, and who counts less."""
-        chances = chances_of_error(law, votes.values(law)).tolist()
-        return (*votes.for_owner, expected_wrong(chances, votes.queries))
-
-    @property
-    def settings(self) -> tuple[tuple[str, str], ...]:
-        """Who is protected, and how many votes of one person count, for the report."""
-        counted = "all" if self.at_most is None else f"at most {self.at_most}"
-        return ("votes of one person", counted), ("neighbours", f"one person {self.neighbours}")
 
 
 def room_to_publish(multiplier: float, binary: bool) -> float:
@@ -507,55 +479,55 @@ def cost_of(law: Callable[[float], DecisionLaw], poll: Poll, queries: int) -> Ca
     return cost
 
 
-@dataclass(frozen=True)
-class Decisions:
-    """One decision for each query, and its account, by Rényi divergences and tight.
+def account_of(
+    law: DecisionLaw,
+    values: Tensor,
+    *,
+    neighbours: Neighbours,
+    at_most: int | None,
+    delta: float,
+    adaptive: bool = False,
+) -> ReleaseAccount:
+    """The account of one decision for each query, by Rényi divergences and tight.
 
-    ``details`` of the account has the votes and the chances of a wrong decision. The tight profile is of
-    queries that were fixed in advance: not of ``adaptive`` ones.
+    The tight profile is of queries that were fixed in advance: not of ``adaptive`` ones.
 
     >>> import ringfence as rf
     >>> surplus = torch.tensor([40.0, -3.0], dtype=torch.float64)
-    >>> account = Decisions(rf.StochasticSign(10.0), surplus, "added", None, delta=1e-6).account
+    >>> account = account_of(rf.StochasticSign(10.0), surplus, neighbours="added", at_most=None, delta=1e-6)
     >>> account.per_instance.epsilon < account.per_instance.renyi_epsilon < account.epsilon
     True
     """
+    queries = number_of_queries(law, values)
+    charged = queries if at_most is None else min(queries, at_most)
+    promised = loss_of_any(law, charged, neighbours, at_most, steps=queries)
+    own = partial(measure_decisions, promised, law, values, neighbours, at_most, None if adaptive else delta)
+    return ReleaseAccount(promised, delta, own, adaptive)
 
-    law: DecisionLaw
-    values: Tensor
-    neighbours: Neighbours
-    at_most: int | None
-    delta: float
-    votes: Votes | None = None
-    adaptive: bool = False
 
-    @cached_property
-    def promised(self) -> PrivacyLoss:
-        """The loss for every dataset."""
-        queries = number_of_queries(self.law, self.values)
-        charged = queries if self.at_most is None else min(queries, self.at_most)
-        return loss_of_any(self.law, charged, self.neighbours, self.at_most, steps=queries)
+def measure_decisions(
+    promised: PrivacyLoss,
+    law: DecisionLaw,
+    values: Tensor,
+    neighbours: Neighbours,
+    at_most: int | None,
+    delta: float | None,
+) -> Measured:
+    """The cost to the voters at hand; where ``delta`` is given, also by the tight profile.
 
-    @property
-    def account(self) -> ReleaseAccount:
-        """The account, which is computed when it is asked for."""
-        return ReleaseAccount(self.promised, self.delta, self.measure, self.adaptive)
+    ``details`` has the votes and the chances of a wrong decision.
+    """
+    details = {"votes": values.tolist(), "chances_of_error": chances_of_error(law, values).tolist()}
+    if delta is None:
+        rdp = decision_rdp(law, values, neighbours=neighbours, at_most=at_most)
+        return Measured(with_divergences(promised, rdp), (), details)
+    profile, rdp = profile_and_rdp(law, values, neighbours, at_most)
+    return Measured(with_divergences(promised, rdp), (profile.best(delta),), details)
 
-    def measure(self) -> Measured:
-        """The cost to the voters at hand."""
-        law, values, votes, decided = self.law, self.values, self.votes, self.promised
-        who: dict[str, Any] = {"neighbours": self.neighbours, "at_most": self.at_most}
-        proofs: tuple[tuple[float, str], ...] = ()
-        if self.adaptive:
-            rdp = decision_rdp(law, values, **who)
-        else:
-            profile, rdp = profile_and_rdp(law, values, **who)
-            proofs = (profile.best(self.delta),)
-        cost = replace(decided, forward=tuple(rdp.forward.tolist()), backward=tuple(rdp.backward.tolist()))
-        chances = chances_of_error(law, values).tolist()
-        details: dict[str, Any] = {"votes": values.tolist(), "chances_of_error": chances}
-        sentence = expected_wrong(chances, None if votes is None else votes.queries)
-        return Measured(cost, proofs, details, (sentence,))
+
+def with_divergences(promised: PrivacyLoss, rdp: PerInstanceRdp) -> PrivacyLoss:
+    """The promised loss with the Rényi divergences of the data at hand."""
+    return replace(promised, forward=tuple(rdp.forward.tolist()), backward=tuple(rdp.backward.tolist()))
 
 
 def publishing_loss(cost: float, change: str | None) -> PrivacyLoss:
@@ -563,7 +535,7 @@ def publishing_loss(cost: float, change: str | None) -> PrivacyLoss:
     return PrivacyLoss.of_zcdp(cost, cost, steps=0, change=change or ADDED_OR_REMOVED)
 
 
-def expected_wrong(chances: Sequence[float], queries: Sequence[Any] | None) -> str:
+def expected_wrong(chances: Sequence[float], queries: Sequence[Any]) -> str:
     """How many decisions are expected to be wrong, for the owner of the data alone.
 
     >>> expected_wrong([0.5, 0.25], ["trees", "cars"])
@@ -575,7 +547,7 @@ def expected_wrong(chances: Sequence[float], queries: Sequence[Any] | None) -> s
         for one in (chances[worst], math.fsum(chances))
     )
     return (
-        f"The chance of a wrong decision is largest at {queries[worst] if queries else worst + 1}, "
+        f"The chance of a wrong decision is largest at {queries[worst]}, "
         f"{largest}; {total} of {len(chances)} decisions are expected to be wrong."
     )
 

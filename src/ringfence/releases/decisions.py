@@ -21,18 +21,19 @@ from ringfence.releases.ballots import (
     DecisionNoise,
     Poll,
     Votes,
+    chances_of_error,
+    expected_wrong,
     read_ballots,
     read_choices,
     read_counts,
     read_votes,
     votes_ahead,
 )
-from ringfence.releases.budget import Budget, count_noise
+from ringfence.releases.budget import Budget
 from ringfence.releases.cells import Domain, Missing, checked_at_most
 from ringfence.releases.reader import Columns, kind_of, make_coded_table
 from ringfence.releases.release import Bars, Release, ReleaseAccount, Series, Source
 
-_MANY = 5  # questions, of which shares tell more than majorities
 _NUMBERS = {"yes": 1, "no": -1}  # answers in an array
 # the choice that an answer in the data stands for, unless yes= and no= are given
 _CODES: dict[Any, int] = {1.0: 0, "yes": 0, "true": 0, -1.0: 1, "no": 1, "false": 1}
@@ -120,10 +121,6 @@ def release_winners(
             raise ValueError("noise must be 'gaussian' with confident_above, got 'gumbel'")
         noise = "gaussian" if noise == "auto" else noise
     poll = Poll.checked(budget, neighbours, at_most, publish_epsilon, noise=noise)
-    if threshold_sigma is not None and (confident_above is None or sigma is None):
-        raise ValueError(
-            f"threshold_sigma needs confident_above and sigma, got {threshold_sigma!r} without one of them"
-        )
     cells: dict[str, Any] = {"by": by, "domain": domain, "bins": bins}
     if of is not None:
         left_out, kind = {"queries": queries, "query": query, "ignore": ignore or None}, "rows that are votes"
@@ -136,7 +133,7 @@ def release_winners(
     for name, given in left_out.items():
         if given is not None:
             raise ValueError(f"{name} must be left out where data holds {kind}, got {given!r}")
-    who: dict[str, Any] = {"person": person, "limit": poll.size}
+    who: dict[str, Any] = {"person": person, "limit": poll.limit}
     if of is not None:
         votes = read_votes(data, of=of, candidates=candidates, missing=missing, **cells, **who)
     elif candidates is None:
@@ -144,7 +141,7 @@ def release_winners(
     else:
         how: dict[str, Any] = {"queries": queries, "argument": "queries", "ignore": ignore}
         votes = read_choices(data, "candidates", candidates, **how, **who, noise=budget.noise)
-    poll = poll.limit(votes)
+    poll = replace(poll, at_most=poll.limit(len(votes.queries)))
     gaussian = winner_law(poll, len(votes.queries), confident_above, threshold_sigma)
     law = cast(Decision, poll.law(gaussian, len(votes.queries), len(votes.choices)))
     account, published = poll.charge(law, votes, "release_winners")
@@ -205,8 +202,7 @@ def release_votes(
     Guarantee: (epsilon, delta)-differential privacy for every dataset and any one person added or removed, or
     replaced, provided that what is given here was not chosen by looking at the data. The law is the
     stochastic sign of each surplus, or ``GumbelWinner``, drawn exactly. An error releases nothing, but its
-    message may contain values of the data. Of many questions ``release_shares`` tells more, and ``private``
-    says how much.
+    message may contain values of the data. Of many questions ``release_shares`` tells more.
 
     >>> import ringfence as rf
     >>> from pandas import DataFrame
@@ -229,17 +225,16 @@ def release_votes(
         argument="questions",
         person=person,
         ignore=ignore,
-        limit=poll.size,
+        limit=poll.limit,
         noise=budget.noise,
     )
-    poll = poll.limit(votes)
+    poll = replace(poll, at_most=poll.limit(len(votes.queries)))
     gaussian = StochasticSign(poll.sigma(len(votes.queries), 4.0 if poll.neighbours == "replaced" else 1.0))
     law = poll.law(gaussian, len(votes.queries), 2)
     account, published = poll.charge(law, votes, "release_votes")
     answers = poll.decide(law, votes, "votes")
     like = partial(make_coded_table, kind_of(ballots), _NUMBERS)
-    owner = shares_instead(poll.budget, votes)
-    return announce(law, votes, answers, account, poll, published, like, _ANSWERS, owner)
+    return announce(law, votes, answers, account, poll, published, like, _ANSWERS)
 
 
 class Words(NamedTuple):
@@ -279,7 +274,6 @@ def announce(
     published: Sequence[str],
     like: Callable[[Columns], Any],
     words: Words,
-    for_owner: Sequence[str] = (),
 ) -> Release:
     """The release of these winners, one number of a choice for each query and -1 where there is none."""
     names, own = (*votes.choices, None), words._asdict()
@@ -300,8 +294,9 @@ def announce(
         [Series(f"{words.queries} won", [winners.count(at) for at in drawn])],
         {words.candidate: ["no answer" if at < 0 else names[at] for at in drawn]},
     )
-    keys, sentences = votes.keys or {words.query: votes.queries}, (*poll.for_owner(law, votes), *for_owner)
-    return Source(keys, like, votes.rows_are, poll.at_most, sentences).release(
+    keys = votes.keys or {words.query: votes.queries}
+    wrong = expected_wrong(chances_of_error(law, votes.values(law)).tolist(), votes.queries)
+    return Source(keys, like, votes.rows_are, poll.at_most, (*votes.for_owner, wrong)).release(
         account,
         poll.budget,
         words.winners.capitalize(),
@@ -312,7 +307,8 @@ def announce(
             ("law", repr(law)),
             (words.queries, f"{len(votes.queries):,}"),
             (words.candidates, f"{len(votes.choices):,}"),
-            *poll.settings,
+            ("votes of one person", "all" if poll.at_most is None else f"at most {poll.at_most}"),
+            ("neighbours", f"one person {poll.neighbours}"),
         ),
         units=words.queries,
         data="votes",
@@ -330,32 +326,26 @@ def announce(
 
 
 def winner_law(
-    poll: Poll, queries: int, confident_above: float | None, threshold_sigma: float | None
+    poll: Poll,
+    queries: int,
+    threshold: float | None,
+    threshold_sigma: float | None,
+    name: str = "confident_above",
 ) -> NoisyWinner | ConfidentWinner:
-    """The law of each winner."""
+    """The law of each winner; ``name`` is that of the argument ``threshold``."""
+    if threshold_sigma is not None and (threshold is None or poll.budget.epsilon is not None):
+        raise ValueError(
+            f"threshold_sigma needs {name} and sigma, got {threshold_sigma!r} without one of them"
+        )
     # of the move at one query; a replaced ballot that is bounded may leave one and join another, each by 1
     square = 2.0 if poll.neighbours == "replaced" else 1.0
     largest = 2.0 if poll.neighbours == "replaced" and poll.at_most is not None else 1.0
-    if confident_above is None:
+    if threshold is None:
         return NoisyWinner(poll.sigma(queries, square))
-    threshold = checks.number("confident_above", confident_above, checks.finite)
+    threshold = checks.number(name, threshold, checks.finite)
     sigma = poll.sigma(queries, square + largest * _THRESHOLD**-2)
     return ConfidentWinner(
         sigma, threshold, _THRESHOLD * sigma if threshold_sigma is None else threshold_sigma
-    )
-
-
-def shares_instead(budget: Budget, votes: Votes) -> tuple[str, ...]:
-    """A sentence for the owner of the data who asks many questions: shares may be the better release."""
-    many = len(votes.queries)
-    if many < _MANY or votes.counts.sum() == 0:
-        return ()
-    answered = float(votes.counts.sum(dim=1).mean())
-    points = 100 * count_noise(replace(budget, kind="auto"), many).deviation / math.sqrt(2) / answered
-    return (
-        f"The shares of yes and no in these {many:,} questions, by release_shares with the same budget, "
-        f"would have a standard error of about {points:.2g} percentage points: they tell more than "
-        "majorities do.",
     )
 
 

@@ -18,8 +18,9 @@ from ringfence.accounting.ledger import Ledger
 from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.publication import PublishableEpsilon
 from ringfence.data.features import read_array
+from ringfence.mechanisms.winner import ConfidentWinner
 from ringfence.noise import Noise
-from ringfence.releases.ballots import Decisions, Poll, Votes, publishing_loss, read_choices, read_counts
+from ringfence.releases.ballots import Poll, Votes, account_of, publishing_loss, read_choices, read_counts
 from ringfence.releases.budget import Budget
 from ringfence.releases.decisions import Words, announce, winner_law
 from ringfence.releases.reader import Columns, Table, as_numpy, is_array, public_values, read_table
@@ -90,10 +91,6 @@ class Pate:
     ) -> None:
         budget = Budget.checked(epsilon, delta, sigma, seed, ledger, what)
         self._poll = Poll.checked(budget, "replaced", None, publish_epsilon)
-        if threshold_sigma is not None and (threshold is None or sigma is None):
-            raise ValueError(
-                f"threshold_sigma needs threshold and sigma, got {threshold_sigma!r} without one of them"
-            )
         if (queries is None) != (epsilon is None):
             raise ValueError(
                 f"epsilon and the planned queries must be given together, got epsilon={epsilon!r} and "
@@ -102,11 +99,9 @@ class Pate:
         self.queries = None if queries is None else checks.count("queries", queries, at_least=1)
         self.adaptive = checks.flag("adaptive", adaptive)
         self.classes = None if classes is None else _checked_classes(classes)
-        limit = None if threshold is None else checks.number("threshold", threshold, checks.finite)
-        self.law = winner_law(self._poll, self.queries or 1, limit, threshold_sigma)
+        self.law = winner_law(self._poll, self.queries or 1, threshold, threshold_sigma, "threshold")
         if publish_epsilon and self.queries is not None:
             check_gain(self.law, self.queries, "replaced", budget.delta)
-        self._threshold = limit
         self._calls: list[Tensor] = []  # the counts of each call of ``label``
         self._answers: list[int] = []
         self._published: list[PublishableEpsilon] = []
@@ -215,9 +210,10 @@ class Pate:
                 )
         if not teachers[0]:
             raise ValueError("votes must be of at least 1 teacher, got none")
-        if self._threshold is not None and self._threshold > teachers[0]:
+        if isinstance(self.law, ConfidentWinner) and self.law.threshold > teachers[0]:
             raise ValueError(
-                f"threshold must be at most the number of teachers, {teachers[0]:g}, got {self._threshold:g}"
+                f"threshold must be at most the number of teachers, {teachers[0]:g}, got "
+                f"{self.law.threshold:g}"
             )
         asked = len(self._answers) + len(votes.queries)
         if self.queries is not None and asked > self.queries:
@@ -229,14 +225,14 @@ class Pate:
         """The account of these queries, or else of all so far and of what was published about them."""
         if counts is None and not self._calls:
             raise ValueError("label must be called before there is something to account for")
-        account = Decisions(
+        account = account_of(
             self.law,
             torch.cat(self._calls) if counts is None else counts,
             neighbours="replaced",
             at_most=None,
             delta=self._poll.budget.delta if delta is None else checks.probability("delta", delta),
             adaptive=self.adaptive,
-        ).account
+        )
         for number in self._published if counts is None else ():
             account = account.plus(publishing_loss(number.publishing_zcdp, REPLACED))
         return account

@@ -19,7 +19,7 @@ from ringfence.accounting.ledger import Ledger
 from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.mechanisms.winner import GumbelWinner
 from ringfence.noise import Noise
-from ringfence.releases.ballots import Poll, gumbel_law
+from ringfence.releases.ballots import Poll, gumbel_law, with_divergences
 from ringfence.releases.budget import Budget
 from ringfence.releases.cells import Domain, Missing, open_cells, ranks_in
 from ringfence.releases.release import Measured, Release, ReleaseAccount, interval_bars, several_rows
@@ -258,8 +258,7 @@ def measure(
     charged = min(charged, queries)
     rdp = decisions.rdp_of_pairs(every, checked_orders(DEFAULT_ORDERS), bounded_zcdp(law, "added"), charged)
     profile = profile_of_pairs(law, every, rdp, "added", charged)
-    cost = replace(promised, forward=tuple(rdp.forward.tolist()), backward=tuple(rdp.backward.tolist()))
-    return Measured(cost, (profile.best(delta),), details)
+    return Measured(with_divergences(promised, rdp), (profile.best(delta),), details)
 
 
 def _rounded(level: float) -> float:
