@@ -270,7 +270,7 @@ NO_COUNT = r"column 'cat' must hold counts \(0, 1, 2, ...\), got "
         ("votes", ANSWERS, {"at_most": 0}, "at_most must be at least 1, got 0"),
         ("votes", ANSWERS, {"neighbours": "none"}, "neighbours must be"),
         ("votes", ANSWERS, {"publish_epsilon": 0.1}, "publish_epsilon must be True or False"),
-        ("winners", COUNTS[["cat"]], {}, r"data must have at least 2 candidates \(columns\), got 1"),
+        ("winners", COUNTS[["cat"]], {}, "data must have at least 2 columns of counts, got 1"),
         ("winners", COUNTS.assign(cat=-1), {}, f"{NO_COUNT}-1"),
         ("winners", COUNTS.assign(cat=0.5), {}, f"{NO_COUNT}0.5"),
         ("winners", COUNTS.assign(cat=math.nan), {}, f"{NO_COUNT}a missing value"),

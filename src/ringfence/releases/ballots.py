@@ -5,6 +5,7 @@ A poll is answered by a law of surpluses (yes minus no) or of counts. Only the d
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import NormalDist
@@ -138,11 +139,10 @@ def read_ballots(
         names = chosen_columns(argument, queries, [*checks.listed("ignore", ignore), *own], columns)
         rows_are: RowsAre = "persons" if own else "rows"
         bound = limit(len(names))
-        if isinstance(table, Rows):
-            if not table.fits(len(names), _KEPT):
-                counts = count_ballots(table, names, len(choices), code, rule, own, bound)
-                return Votes(names, choices, counts, rows_are, for_owner=tuple(table.for_owner))
-            table = table.read([*own, *names])
+        if isinstance(table, Rows) and not table.fits(len(names), _KEPT):
+            counts = count_ballots(table, names, len(choices), code, rule, own, bound)
+            return Votes(names, choices, counts, rows_are, for_owner=tuple(table.for_owner))
+        table = table.read([*own, *names])
         if own:
             table.names(own[0])  # each of them once
         marks = table.coded(names, code, -1, rule)
@@ -210,14 +210,14 @@ def count_ballots(
     own = rows.table.select(person=who, **{f"q{at}": rows.table[name] for at, name in enumerate(names)})
     bound = at_most is not None and at_most < len(names)
     counts, parts = torch.zeros(len(names), choices, dtype=torch.int64), []
-    with rows.kept(own, once=rows.text or bound) as ballots:  # text is read and rows are numbered once
+    with rows.computed(own) if rows.text or bound else nullcontext(own) as own:  # rows are numbered once
         if person:
-            named = ballots.group_by("person").aggregate(rows=ballots.count())
+            named = own.group_by("person").aggregate(rows=own.count())
             for bad in rows.ask(named.filter((named.rows > 1) | named.person.isnull()).limit(1)).to_pylist():
                 check_names(person[0], [bad["person"]] * 2)
         for at, name in enumerate(names):
-            value = ballots[f"q{at}"]
-            found = rows.ask(ballots.group_by(value=value).aggregate(people=ballots.count()).limit(_VALUES))
+            value = own[f"q{at}"]
+            found = rows.ask(own.group_by(value=value).aggregate(people=own.count()).limit(_VALUES))
             values = found["value"].to_pylist()
             codes = code_values(name, values, code, -1, rule)
             if not values:
@@ -230,8 +230,8 @@ def count_ballots(
                 if value in made:
                     counts[at, made[value]] += people
             if made:
-                choice = ballots[f"q{at}"].cases(*made.items(), else_=-1)
-                part = ballots.select("person", cell=ibis.literal(at, "int64"), choice=choice)
+                choice = own[f"q{at}"].cases(*made.items(), else_=-1)
+                part = own.select("person", cell=ibis.literal(at, "int64"), choice=choice)
                 parts.append(part.filter(part.choice >= 0))
         if bound and parts:
             counts = count_choices(rows, ibis.union(*parts), len(names), choices, cast(int, at_most))
@@ -314,11 +314,10 @@ def read_counts(data: Any, query: Any | None, ignore: Sequence[Any]) -> Votes:
         own = [] if query is None else [known_column("query", query, every)]
         columns = chosen_columns("candidates", None, [*checks.listed("ignore", ignore), *own], every)
         if len(columns) < 2:
-            raise ValueError(f"data must have at least 2 candidates (columns), got {len(columns)}")
-        if isinstance(table, Rows):
-            if not own and not table.is_here:
-                raise ValueError("query must name a column on an engine, where rows have no order, got None")
-            table = table.read([*own, *columns])
+            raise ValueError(f"data must have at least 2 columns of counts, got {len(columns)}")
+        if isinstance(table, Rows) and not own and not table.is_here:
+            raise ValueError("query must name a column on an engine, where rows have no order, got None")
+        table = table.read([*own, *columns])
     counts = torch.stack([table.counts(name) for name in columns], dim=1)
     if not len(counts):
         raise ValueError("the table must have at least one row, got none")

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from ringfence import checks
-from ringfence.releases.reader import LARGEST, Rows, looks_like, make_table, open_rows, public_values
+from ringfence.releases.reader import LARGEST, Rows, make_table, open_rows, public_values
 from ringfence.releases.release import RowsAre, Source
 
 if TYPE_CHECKING:
@@ -123,8 +123,8 @@ class Cells:
             )
         if axis.argument == "bins":
             [key] = one_of(rows, axis.raw, axis.key == -1)
-        like, verb = looks_like(key, axis.found), "lacks" if axis.argument == "domain" else "lack"
-        return f"column {axis.name!r} has the value {key!r}, which its {axis.argument} {verb}{like}"
+        verb = "lacks" if axis.argument == "domain" else "lack"
+        return f"column {axis.name!r} has the value {key!r}, which its {axis.argument} {verb}"
 
 
 def public_cells(

@@ -23,7 +23,7 @@ from ringfence.noise import Noise
 from ringfence.releases.ballots import Poll, Votes, account_of, publishing_loss, read_choices, read_counts
 from ringfence.releases.budget import Budget
 from ringfence.releases.decisions import Words, announce, winner_law
-from ringfence.releases.reader import Columns, Table, as_numpy, is_array, public_values, read_table
+from ringfence.releases.reader import Columns, is_array, public_values
 from ringfence.releases.release import Release, ReleaseAccount, Statement
 
 _ONE_TEACHER = (
@@ -292,31 +292,14 @@ def read_teachers(votes: Any, predictions: Any, classes: Iterable[Any] | None) -
     if predictions is not None:
         if classes is None:
             raise ValueError("classes must be given where teachers' predictions are, got None")
-        return read_choices(
-            _labels(predictions), "classes", classes, queries=None, argument="", person=None, ignore=()
-        )
-    table = read_table(votes)
-    if len(table.columns) < 2:
-        raise ValueError(f"votes must have at least 2 classes (columns), got {len(table.columns)}")
-    read = read_counts(table, None, ())
-    named = table.kind not in ("numpy", "torch")
+        how: dict[str, Any] = {"queries": None, "argument": "", "person": None, "ignore": ()}
+        return read_choices(predictions, "classes", classes, **how)
+    read, named = read_counts(votes, None, ()), not is_array(votes)
     columns = read.choices if named else tuple(range(len(read.choices)))
     given = columns if classes is None else tuple(classes)
     if len(given) != len(columns) or (named and tuple(map(str, given)) != columns):
         raise ValueError(f"votes must have a column for each of the classes {given}, got {columns}")
     return replace(read, choices=given)
-
-
-def _labels(predictions: Any) -> Any:
-    """Predictions as they are, and arrays of any labels as a table."""
-    if not is_array(predictions):
-        return predictions
-    array = as_numpy(predictions)
-    if array.ndim != 2:
-        raise ValueError(
-            f"predictions must have a row per teacher and a column per query, got shape {list(array.shape)}"
-        )
-    return Table({str(number): column for number, column in enumerate(array.T)}, "numpy")
 
 
 def _checked_classes(classes: Iterable[Any]) -> tuple[Any, ...]:
