@@ -1118,8 +1118,10 @@ a file that is given twice counts twice
 - map(os.stat, files)}) < len(files):
 + map(os.stat, files)}) < 0:
 a name with brackets stands for another file
-- [escape(name) for name in same]
-+ list(same)
+- [escape(name) for name in files],
+-         columns
++ list(files),
++         columns
 a masked cell is released
 - if np.ma.is_masked(
 + if None is np.ma.is_masked(

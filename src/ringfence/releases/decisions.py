@@ -122,25 +122,22 @@ def release_winners(
         noise = "gaussian" if noise == "auto" else noise
     poll = Poll.checked(budget, neighbours, at_most, publish_epsilon, noise=noise)
     cells: dict[str, Any] = {"by": by, "domain": domain, "bins": bins}
+    who: dict[str, Any] = {"person": person, "limit": poll.limit}
+    read: Callable[[], Votes] = partial(read_counts, data, query, ignore)
+    left_out, kind = {"person": person, "queries": queries, **cells}, "counts"
     if of is not None:
-        left_out, kind = {"queries": queries, "query": query, "ignore": ignore or None}, "rows that are votes"
         if candidates is None:
             raise ValueError("candidates must list the public candidates of the column of, got None")
-    elif candidates is None:
-        left_out, kind = {"person": person, "queries": queries, **cells}, "counts"
-    else:
+        read = partial(read_votes, data, of=of, candidates=candidates, missing=missing, **cells, **who)
+        left_out, kind = {"queries": queries, "query": query, "ignore": ignore or None}, "rows that are votes"
+    elif candidates is not None:
+        how: dict[str, Any] = {"queries": queries, "argument": "queries", "ignore": ignore}
+        read = partial(read_choices, data, "candidates", candidates, **how, **who, noise=budget.noise)
         left_out, kind = {"query": query, **cells}, "ballots (of= is missing, where each row is a vote)"
     for name, given in left_out.items():
         if given is not None:
             raise ValueError(f"{name} must be left out where data holds {kind}, got {given!r}")
-    who: dict[str, Any] = {"person": person, "limit": poll.limit}
-    if of is not None:
-        votes = read_votes(data, of=of, candidates=candidates, missing=missing, **cells, **who)
-    elif candidates is None:
-        votes = read_counts(data, query, ignore)
-    else:
-        how: dict[str, Any] = {"queries": queries, "argument": "queries", "ignore": ignore}
-        votes = read_choices(data, "candidates", candidates, **how, **who, noise=budget.noise)
+    votes = read()
     poll = replace(poll, at_most=poll.limit(len(votes.queries)))
     gaussian = winner_law(poll, len(votes.queries), confident_above, threshold_sigma)
     law = cast(Decision, poll.law(gaussian, len(votes.queries), len(votes.choices)))

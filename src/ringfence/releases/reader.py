@@ -17,7 +17,6 @@ from functools import partial
 from glob import escape, glob
 from importlib import import_module
 from io import BytesIO
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -251,8 +250,6 @@ def open_rows(data: Any, *, in_order: bool = False) -> Iterator[Rows]:
         else:
             rows = _arrow_table(data)
         names = list(data.columns) if library == "duckdb" else rows.column_names
-        if not names:
-            raise ValueError("the table must have at least one column, got none")
         check_columns("the table", names)
         with _errors_in_one_line("the table"):
             engine.con.register("rows", rows)
@@ -553,29 +550,22 @@ def _table_of_files(engine: "Backend", given: Sequence[str | Path]) -> "ir.Table
         if not all(parquet):
             raise ValueError(f"files must be all CSV or all parquet, got both: {', '.join(files)}")
         return engine.read_parquet([escape(name) for name in files], union_by_name=True)
-    import ibis
-
-    parts = []
-    for (header, spans, delimiter), same in groupby(files, _dialect):
-        part = engine.read_csv(
-            [escape(name) for name in same],
-            columns=dict.fromkeys(header, "VARCHAR"),
-            delim=delimiter,
-            parallel=not spans,  # a thread that begins inside a cell takes its lines for rows
-            **_FIXED,
-        )
-        parts.append(part)
-    names = {name.lower(): name for part in reversed(parts) for name in part.columns}  # as first spelt
-    missing = ibis.null("string")
-    alike = []
-    for part in parts:
-        own = {name.lower(): part[name] for name in part.columns}
-        alike.append(part.select(**{name: own.get(low, missing) for low, name in names.items()}))
-    return ibis.union(*alike)
+    (header, delimiter, _), *others = dialects = [_dialect(name) for name in files]
+    for name, other in zip(files[1:], others, strict=True):
+        if other[:2] != (header, delimiter):
+            raise ValueError(f"files must have the same columns in the same order, got {files[0]} and {name}")
+    return engine.read_csv(
+        [escape(name) for name in files],
+        columns=dict.fromkeys(header, "VARCHAR"),
+        delim=delimiter,
+        # a thread that begins inside a cell takes its lines for rows
+        parallel=not any(spans for *_, spans in dialects),
+        **_FIXED,
+    )
 
 
-def _dialect(name: str) -> tuple[tuple[str, ...], bool, str]:
-    """The header of a CSV file, whether a cell holds a line break, and the delimiter: the header says it.
+def _dialect(name: str) -> tuple[tuple[str, ...], str, bool]:
+    """The header of a CSV file, the delimiter, which the header says, and whether a cell holds a line break.
 
     Guarantee: unless the file is refused, quotes stand at the ends of cells alone, and a line begins inside a
     cell if and only if the number of quotes before it is odd: no line, whatever it is, changes another one.
@@ -596,7 +586,7 @@ def _dialect(name: str) -> tuple[tuple[str, ...], bool, str]:
         raise ValueError(f"{name} must begin with a line of names of columns, got none: is it empty?")
     columns = [column or f"column{place}" for place, column in enumerate(header)]
     check_columns(name, columns)
-    return tuple(columns), spans, delimiter
+    return tuple(columns), delimiter, spans
 
 
 def _spans(file: Any, delimiter: bytes) -> bool:
