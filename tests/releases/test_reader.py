@@ -21,7 +21,7 @@ import torch
 
 import ringfence as rf
 from ringfence.releases import reader
-from ringfence.releases.reader import Table, make_table, open_ballots, open_rows
+from ringfence.releases.reader import make_table, open_ballots, open_rows
 
 LANGUAGES = ["C", "C#", "Java", '5" disk', ", then", "a\nb", "#", "-", "NULL", "null", "a;b|c\td"]
 HONEST = [(str(number), LANGUAGES[number % len(LANGUAGES)]) for number in range(44)]
@@ -69,7 +69,7 @@ def hostile_rows(many: int, seed: int) -> list[tuple[str, str]]:
     return [("#300", "Java"), ('"', ""), *((cell(), cell()) for _ in range(many))]
 
 
-def read_table(data: Any) -> Table:
+def read_table(data: Any) -> MemoryTable:
     with open_ballots(data) as table:
         return table.read(table.columns)
 

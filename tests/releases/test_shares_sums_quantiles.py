@@ -14,7 +14,7 @@ from ringfence.accounting.decisions import loss_of_any
 from ringfence.mechanisms.winner import GumbelWinner
 from ringfence.releases.budget import GaussianNoise, LaplaceNoise, half_width_of_sum
 from ringfence.releases.counts import non_negative, with_totals
-from ringfence.releases.quantiles import Target, level_range
+from ringfence.releases.quantiles import Rank, level_range
 
 MANY = 1500
 GROUPS = pandas.DataFrame({"g": np.repeat(np.arange(MANY), 30), "x": np.tile(np.arange(30.0), MANY)})
@@ -77,7 +77,7 @@ def test_quantiles_are_found_with_intervals_that_hold_them(level: float) -> None
 def test_one_person_moves_no_utility_by_more_than_half_the_range(level: float, shift: float) -> None:
     """And no log ratio by more than 1 / scale, for any of the datasets."""
     people = torch.randint(0, 5, (200, 7), generator=torch.Generator().manual_seed(1)).double()
-    target, law = Target(level, shift), GumbelWinner(3.0)
+    target, law = Rank(level, shift), GumbelWinner(3.0)
     moves = target.moves(people)
     assert float(moves.abs().max()) <= level_range(level) / 2
     assert float(moves.abs().max()) > 0.9 * level_range(level) / 2
@@ -99,7 +99,7 @@ def test_every_small_group_and_neighbour_is_within_the_account_of_quantiles() ->
     promised = loss_of_any(GumbelWinner(scale), 3, "added", steps=3)
     for level, far in itertools.product((0.5, 0.1, 0.9), (0.0, 1.75, 50.0)):
         own, other = torch.zeros(256, 1, 1).double(), torch.zeros(256, 4, 1).double()
-        for target in (Target(level, side * far) for side in (0, -1, 1)):
+        for target in (Rank(level, side * far) for side in (0, -1, 1)):
             log_p, log_q = (
                 torch.log_softmax(target.utility(counts) / (scale * target.range), dim=-1)
                 for counts in (people.unsqueeze(1), more)
@@ -123,7 +123,7 @@ def test_the_cost_of_quantiles_is_that_of_the_worst_person_by_hand() -> None:
     scale = float(dict(made.settings)["noise of ranks"].split("scale ")[1].split()[0])
 
     def chances(counts: list[int]) -> torch.Tensor:
-        return torch.softmax(Target(0.5, 0.0).utility(torch.tensor(counts).double()) / scale, dim=-1)
+        return torch.softmax(Rank(0.5, 0.0).utility(torch.tensor(counts).double()) / scale, dim=-1)
 
     own = chances([5, 9, 4])
     others = [chances([5 + a, 9 + b, 4 + c]) for a, b, c in [(1, 0, 0), (0, 1, 0), (0, 0, 1)]]

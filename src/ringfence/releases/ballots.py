@@ -389,11 +389,9 @@ class Poll:
         >>> poll.law(rf.NoisyWinner(poll.sigma(5, 1.0)), queries=5, choices=3)
         GumbelWinner(scale=4.29...)
         """
+        deviation, close = deviation_of(gaussian), _CLOSE
         if isinstance(gaussian, StochasticSign):
-            deviation, close = float(gaussian.sigma) / math.sqrt(2), _CLOSE_SIGN  # of each of two counts
-            gaussian = sign_law(self, queries, float(gaussian.sigma))
-        else:
-            deviation, close = gaussian.deviation, _CLOSE
+            gaussian, close = sign_law(self, queries, float(gaussian.sigma)), _CLOSE_SIGN
         if self.noise == "gaussian":
             return gaussian
         gumbel = gumbel_law(self, queries, deviation)
@@ -564,6 +562,11 @@ def chances_of_error(law: DecisionLaw, votes: Tensor) -> Tensor:
     if isinstance(law, Mechanism):
         return torch.where(votes == 0, 0.0, torch.exp(log_tail(votes.abs() / law.sigma.double())))
     return law.chance_of_error(votes)
+
+
+def deviation_of(law: DecisionLaw) -> float:
+    """The standard deviation of the noise of each count; a surplus is the difference of two."""
+    return float(law.sigma) / math.sqrt(2) if isinstance(law, Mechanism) else law.deviation
 
 
 def lead_of(law: DecisionLaw, choices: int, wrong: float = WRONG) -> float:

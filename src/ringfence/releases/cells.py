@@ -189,7 +189,7 @@ def open_cells(
     that is returned, and never more than there are."""
     with open_rows(data) as rows:
         cells = public_cells(rows, by, domain, bins, taken, missing)
-        most = checked_at_most(at_most, person, cells.count, aggregated=aggregated)
+        most = cells_of_a_person(at_most, person, cells.count, aggregated=aggregated)
         rows_are: RowsAre = "aggregated" if aggregated else "rows" if person is None else "persons"
         source = Source(cells.columns, partial(make_table, rows.kind), rows_are, most, rows.for_owner)
         yield rows, cells, source, most
@@ -449,12 +449,12 @@ def counts_in(rows: Rows, cells: Cells, counts: Any) -> Tensor:
     return cells.fill(_survey(rows, cells, None, {"sum": number.cast("int64").sum()}), "sum")
 
 
-def checked_at_most(at_most: int, person: Any | None, cells: int, *, aggregated: bool = False) -> int:
+def cells_of_a_person(at_most: int, person: Any | None, cells: int, *, aggregated: bool = False) -> int:
     """The number of cells in which one person may count, which is never more than there are.
 
-    >>> checked_at_most(5, "id", cells=3)
+    >>> cells_of_a_person(5, "id", cells=3)
     3
-    >>> checked_at_most(5, None, cells=3)
+    >>> cells_of_a_person(5, None, cells=3)
     Traceback (most recent call last):
     ValueError: at_most must be 1 where no person column is given, got 5: every row is a person of its own
     """

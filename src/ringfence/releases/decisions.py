@@ -22,6 +22,7 @@ from ringfence.releases.ballots import (
     Poll,
     Votes,
     chances_of_error,
+    deviation_of,
     expected_wrong,
     read_ballots,
     read_choices,
@@ -30,7 +31,7 @@ from ringfence.releases.ballots import (
     votes_ahead,
 )
 from ringfence.releases.budget import Budget
-from ringfence.releases.cells import Domain, Missing, checked_at_most
+from ringfence.releases.cells import Domain, Missing, cells_of_a_person
 from ringfence.releases.reader import Columns, kind_of, make_coded_table
 from ringfence.releases.release import Bars, Release, ReleaseAccount, Series, Source
 
@@ -115,7 +116,7 @@ def release_winners(
     """
     budget = Budget.checked(epsilon, delta, sigma, seed, ledger, what)
     if of is not None and person is None:
-        at_most = checked_at_most(1 if at_most is None else at_most, None, 1)
+        at_most = cells_of_a_person(1 if at_most is None else at_most, None, 1)
     if confident_above is not None:
         if noise == "gumbel":
             raise ValueError("noise must be 'gaussian' with confident_above, got 'gumbel'")
@@ -274,10 +275,9 @@ def announce(
 ) -> Release:
     """The release of these winners, one number of a choice for each query and -1 where there is none."""
     names, own = (*votes.choices, None), words._asdict()
-    if isinstance(law, Decision):  # of two counts, for which the surplus has the noise of both
-        noise, deviation = law.noise, law.deviation * (math.sqrt(2) if words is _ANSWERS else 1)
-    else:
-        noise, deviation = "Gaussian", float(law.sigma)
+    noise, deviation = getattr(law, "noise", "Gaussian"), deviation_of(law)
+    if words is _ANSWERS:  # a surplus has the noise of two counts
+        deviation *= math.sqrt(2)
     confident = ""
     if isinstance(law, ConfidentWinner):
         confident = (

@@ -49,7 +49,7 @@ _FIXED: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class Table:
+class MemoryTable:
     """The columns of a table in memory by name.
 
     A missing value is null in a frame, NaN in one of pandas and an empty cell in a file; arrays have none.
@@ -57,9 +57,9 @@ class Table:
 
     columns: Mapping[str, Any]  # of pyarrow, or arrays
 
-    def read(self, names: Sequence[str]) -> "Table":
+    def read(self, names: Sequence[str]) -> "MemoryTable":
         """Some of the columns."""
-        return Table({name: self.columns[name] for name in names})
+        return MemoryTable({name: self.columns[name] for name in names})
 
     def coded(
         self, names: Sequence[str], code: Callable[[Any], int | None], missing: int, rule: str
@@ -182,13 +182,13 @@ class Rows:
         size = self.table.aggregate(rows=self.table.count())
         return self.is_here and int(self.ask(size)["rows"][0].as_py()) * columns <= most
 
-    def read(self, names: Sequence[str]) -> Table:
+    def read(self, names: Sequence[str]) -> MemoryTable:
         """Reads columns into memory."""
-        return Table(_columns(self.ask(self.table.select(*names))))
+        return MemoryTable(_columns(self.ask(self.table.select(*names))))
 
 
 @contextmanager
-def open_ballots(data: Any) -> "Iterator[Table | Rows]":
+def open_ballots(data: Any) -> "Iterator[MemoryTable | Rows]":
     """Opens what is in memory as it is, and other data as a table of Ibis.
 
     The columns of an array or tensor have their numbers as names.
@@ -198,9 +198,9 @@ def open_ballots(data: Any) -> "Iterator[Table | Rows]":
     ['0', '1']
     """
     if is_array(data):
-        yield Table(_array_columns(data, "", (2,)))
+        yield MemoryTable(_array_columns(data, "", (2,)))
     elif _library(data) in ("pandas", "polars", "pyarrow"):
-        yield Table(_columns(_arrow_table(data)))
+        yield MemoryTable(_columns(_arrow_table(data)))
     else:
         with open_rows(data, in_order=True) as rows:
             yield rows
@@ -648,7 +648,7 @@ def _of_tables(library: str) -> Any:
 
 
 def _coded_arrays(columns: Mapping[str, Any], codes: Callable[[str, list[Any]], dict[Any, int]]) -> Tensor:
-    """``Table.coded`` of arrays, in int16, some rows at a time and one value after the other."""
+    """``MemoryTable.coded`` of arrays, in int16, some rows at a time and one value after the other."""
     names, arrays = [*columns], [*columns.values()]
     found = np.zeros((len(arrays[0]), len(names)), np.int16)
     for start in range(0, len(found), rows := max(1, _HELD // len(names))):
