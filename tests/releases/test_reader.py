@@ -21,7 +21,7 @@ import torch
 
 import ringfence as rf
 from ringfence.releases import reader
-from ringfence.releases.reader import make_table, open_ballots, open_rows
+from ringfence.releases.reader import MemoryTable, make_table, open_ballots, open_rows
 
 LANGUAGES = ["C", "C#", "Java", '5" disk', ", then", "a\nb", "#", "-", "NULL", "null", "a;b|c\td"]
 HONEST = [(str(number), LANGUAGES[number % len(LANGUAGES)]) for number in range(44)]
