@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import NormalDist
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -149,7 +149,7 @@ def read_ballots(
     if not len(marks):
         raise ValueError("the table must have at least one row, got none")
     counts = count_marks(names, marks, len(choices))
-    if bound is not None and bound < len(names):
+    if bound is not None:
         draws = (noise or Noise()).at("decisions", "ballots", bound)
         parts = marks.split(at_once(_NUMBERS, each=len(names)))
         counts = count_marks(names, torch.cat([keep_few(some, bound, draws) for some in parts]), len(choices))
@@ -208,33 +208,32 @@ def count_ballots(
 
     who = rows.column("person", person[0]) if person else ibis.row_number()
     own = rows.table.select(person=who, **{f"q{at}": rows.table[name] for at, name in enumerate(names)})
-    bound = at_most is not None and at_most < len(names)
     counts, parts = torch.zeros(len(names), choices, dtype=torch.int64), []
-    with rows.computed(own) if rows.text or bound else nullcontext(own) as own:  # rows are numbered once
+    once = rows.text or at_most is not None  # text is read and rows are numbered once
+    with rows.computed(own) if once else nullcontext(own) as own:
         if person:
             named = own.group_by("person").aggregate(rows=own.count())
             for bad in rows.ask(named.filter((named.rows > 1) | named.person.isnull()).limit(1)).to_pylist():
                 check_names(person[0], [bad["person"]] * 2)
         for at, name in enumerate(names):
-            value = own[f"q{at}"]
-            found = rows.ask(own.group_by(value=value).aggregate(people=own.count()).limit(_VALUES))
+            value_of = own[f"q{at}"]
+            found = rows.ask(own.group_by(value=value_of).aggregate(people=own.count()).limit(_VALUES))
             values = found["value"].to_pylist()
             codes = code_values(name, values, code, -1, rule)
             if not values:
                 raise ValueError("the table must have at least one row, got none")
             if len(values) == _VALUES:
                 raise ValueError(f"column {name!r} {rule}, got {_VALUES:,} ways to write that")
-            made = {value: number for value, number in codes.items() if number >= 0}
-            check_clear(name, UNCLEAR in codes.values() and choices - 1 not in made.values())
+            check_clear(name, UNCLEAR in codes.values() and choices - 1 not in codes.values())
             for value, people in zip(values, found["people"].to_pylist(), strict=True):
-                if value in made:
-                    counts[at, made[value]] += people
-            if made:
-                choice = own[f"q{at}"].cases(*made.items(), else_=-1)
+                if codes[value] >= 0:
+                    counts[at, codes[value]] += people
+            if made := [(value, number) for value, number in codes.items() if number >= 0]:
+                choice = value_of.cases(*made, else_=-1)
                 part = own.select("person", cell=ibis.literal(at, "int64"), choice=choice)
                 parts.append(part.filter(part.choice >= 0))
-        if bound and parts:
-            counts = count_choices(rows, ibis.union(*parts), len(names), choices, cast(int, at_most))
+        if at_most is not None and parts:
+            counts = count_choices(rows, ibis.union(*parts), len(names), choices, at_most)
     return counts.double()
 
 

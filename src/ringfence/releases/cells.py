@@ -223,8 +223,8 @@ def _axis(
         )
     if not axis.listed:
         raise ValueError(f"domain of column {name!r} must hold at least one value, got none")
-    more = {} if missing != "category" or None in axis.listed else {None: None}
-    return replace(axis, listed={**axis.listed, **more}, drops=missing == "drop" and None not in axis.listed)
+    more = {None: None} if missing == "category" else {}
+    return replace(axis, listed={**axis.listed, **more}, drops=missing == "drop")
 
 
 def choice_axis(rows: Rows, of: Any, argument: str, values: Any) -> Axis:

@@ -7,12 +7,11 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from ringfence import checks
 from ringfence.accounting.decisions import DecisionLaw, Neighbours
 from ringfence.accounting.ledger import Ledger
-from ringfence.mechanisms.decision import Decision
 from ringfence.mechanisms.sign import StochasticSign
 from ringfence.mechanisms.winner import ConfidentWinner, NoisyWinner
 from ringfence.noise import Noise
@@ -141,7 +140,7 @@ def release_winners(
     votes = read()
     poll = replace(poll, at_most=poll.limit(len(votes.queries)))
     gaussian = winner_law(poll, len(votes.queries), confident_above, threshold_sigma)
-    law = cast(Decision, poll.law(gaussian, len(votes.queries), len(votes.choices)))
+    law = poll.law(gaussian, len(votes.queries), len(votes.choices))
     account, published = poll.charge(law, votes, "release_winners")
     winners = poll.decide(law, votes, "winners")
     codes = {name: at for at, name in enumerate(votes.choices)} | {None: -1}
