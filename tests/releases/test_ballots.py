@@ -58,16 +58,8 @@ def test_an_adaptive_account_proves_the_ex_post_number_and_what_holds_for_every_
 
 def test_counts_and_ballots_agree() -> None:
     ballots = pandas.DataFrame({"id": [4, 5, 6], "x": ["a", "b", "a"], "y": [None, "b", "b"]})
-    counted = read_ballots(
-        ballots,
-        ("a", "b"),
-        {"a": 0, "b": 1}.get,
-        "",
-        queries=None,
-        argument="queries",
-        person="id",
-        ignore=(),
-    )
+    how = {"queries": None, "argument": "queries", "person": "id", "ignore": ()}
+    counted = read_ballots(ballots, ("a", "b"), {"a": 0, "b": 1}.get, "", **how)
     as_is = read_counts(np.array([[2, 1], [0, 2]]), None, ())
     assert np.array_equal(counted.counts, as_is.counts)
     assert (counted.queries, counted.choices, counted.rows_are) == (["x", "y"], ("a", "b"), "persons")

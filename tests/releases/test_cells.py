@@ -243,8 +243,9 @@ def test_all_cells_of_everybody_are_what_pandas_counts() -> None:
 
 
 def test_which_cells_are_kept_is_left_to_chance() -> None:
-    one = pandas.DataFrame({"who": [1] * CELLS, "ward": range(CELLS), "cost": 0.0})
-    kept = {int(counted(one, 1)[0].argmax()) for _ in range(12)}
+    with open_rows(pandas.DataFrame({"who": [1] * CELLS, "ward": range(CELLS)})) as rows:
+        cells = public_cells(rows, ["ward"], {"ward": range(CELLS)})
+        kept = {int(people_in(rows, cells, "who", 1).argmax()) for _ in range(12)}
     assert len(kept) > 1  # the chance that all twelve are the same is 6^-11
 
 

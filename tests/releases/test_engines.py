@@ -384,10 +384,8 @@ def test_arrays(make: Any) -> None:
     assert set(votes.values.tolist()) <= {1, -1}
 
 
-def test_floats_that_stand_for_several_people_and_infinite_values_are_refused() -> None:
-    large = pandas.DataFrame({"who": [1.0, 2.0**53], "x": [1.0, math.inf]})
-    with pytest.raises(ValueError, match="column 'who' must name people by integers or text, got float"):
-        rf.release_counts(large, person="who", sigma=1.0)
+def test_infinite_values_and_columns_that_differ_in_case_alone_are_refused() -> None:
+    large = pandas.DataFrame({"x": [1.0, math.inf]})
     with pytest.raises(ValueError, match="column 'x' has the value inf, where a finite number is needed"):
         rf.release_means(large, "x", lower=0, upper=1, sigma=1.0)
     two = pyarrow.table([[1], [2]], names=["Ward", "ward"])

@@ -45,6 +45,8 @@ def test_ballots_are_counted_and_bounded() -> None:
     winners = rf.release_winners(BALLOTS, candidates=PETS, sigma=1.0)
     assert winners.account.details["votes"] == [[40, 8, 0], [1, 50, 0]]
     assert winners.rows() == [("q1", "cat"), ("q2", "dog")]
+    array = np.array([["dog", "cat"]] * 30 + [["cat", "cat"]] * 9)
+    assert rf.release_winners(array, candidates=PETS, sigma=1.0).values.tolist() == [1, 0]
     few = rf.release_winners(BALLOTS, candidates=PETS, sigma=1.0, neighbours="added", at_most=1)
     assert np.array(few.account.details["votes"]).sum() == 51
     assert "Each row is taken as one person" in winners.statement.promises[1]

@@ -349,15 +349,16 @@ class Poll:
         at_most: int | None,
         publish_epsilon: bool,
         *,
-        usual: Neighbours = "replaced",
         binary: bool = False,
         noise: DecisionNoise = "gaussian",
     ) -> "Poll":
         """The request that the arguments of a job describe, which are refused before the data is read.
 
-        Where ``neighbours`` is None they are those of the ledger, or else the ``usual`` ones of the job.
+        Where ``neighbours`` is None they are those of the ledger, or else "added" where answers are
+        ``binary``, yes or no, and "replaced" otherwise.
         """
         if neighbours is None:
+            usual: Neighbours = "added" if binary else "replaced"
             neighbours = usual if budget.ledger is None else budget.ledger.neighbours
         checks.one_of("noise", noise, ("auto", "gaussian", "gumbel"))
         if publish_epsilon and noise == "gumbel":

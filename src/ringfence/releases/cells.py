@@ -88,9 +88,9 @@ class Cells:
         return {axis.name: [row[place] for row in rows] for place, axis in enumerate(self.axes)}
 
     @property
-    def keys(self) -> "dict[str, ir.Value]":
-        """The keys of a row by the names that they have in queries."""
-        return {f"k{place}": axis.key for place, axis in enumerate(self.axes)}
+    def named(self) -> dict[str, Axis]:
+        """The axes by the names that they have in queries."""
+        return {f"k{place}": axis for place, axis in enumerate(self.axes)}
 
     def places(self, rows: Rows, keys: Iterable[tuple[Any, ...]]) -> list[int]:
         """The number of the cell that has these keys, one for each axis, or -1 where rows are left out.
@@ -492,16 +492,15 @@ def _survey(
     wrong = [_no_number(rows, cells, name) for name in of]
     asked |= {f"wrong{at}": bad.cast("int32").sum() for at, bad in enumerate(wrong)}
     most = math.prod(len(axis.found) for axis in cells.axes)
-    axes = dict(zip(cells.keys, cells.axes, strict=True))
-    keys = {name: axis.key if axis.whole is None else axis.whole for name, axis in axes.items()}
+    keys = {name: axis.key if axis.whole is None else axis.whole for name, axis in cells.named.items()}
     grouped = (rows.table.group_by(**keys) if keys else rows.table).aggregate(**asked)
     if any(axis.whole is not None for axis in cells.axes):  # all that is asked for adds up
-        own = {name: axis.key_of(grouped[name]) for name, axis in axes.items()}
+        own = {name: axis.key_of(grouped[name]) for name, axis in cells.named.items()}
         grouped = grouped.group_by(**own).aggregate(**{name: grouped[name].sum() for name in asked})
     survey = rows.ask(grouped.limit(most + 1))
     if not sum(survey["rows"].to_pylist()):
         raise ValueError("the table must have at least one row, got none")
-    found = zip(*(survey[key].to_pylist() for key in cells.keys), strict=True) if cells.axes else [()]
+    found = zip(*(survey[key].to_pylist() for key in keys), strict=True) if cells.axes else [()]
     survey = survey.append_column("cell", [cells.places(rows, found)])
     if person is not None and any(survey["nobody"].to_pylist()):
         raise ValueError(f"column {str(person)!r} must name the person of every row, got a missing value")
@@ -542,8 +541,8 @@ def people_of(
 
     survey = _survey(rows, cells, person, {}, of)
     keys, places = {}, {"cell": survey["cell"]}
-    for name, key in cells.keys.items():
-        found = survey[name]
+    for name, axis in cells.named.items():
+        key, found = axis.key, survey[name]
         known = found.drop_null()
         if len(known) < len(found):  # a missing value by a column of its own: Spark takes none from memory
             keys[f"{name}_missing"] = key.isnull().ifelse(1, 0).cast("int64")
@@ -567,11 +566,9 @@ def count_kept(
 ) -> "pyarrow.Table":
     """The people in each group of what ``bounded`` keeps, and sums; the owner is told whom it is short of."""
     kept = bounded(rows, own, cells, at_most)
-    asked = {"people": kept.count(), **{name: kept[name].sum() for name in sums}}
-    if "beyond" in kept.columns:
-        asked["beyond"] = kept.beyond.sum()
+    asked = {"people": kept.count(), **{name: kept[name].sum() for name in (*sums, "beyond")}}
     answer = rows.ask(kept.group_by(*by).aggregate(**asked))
-    if "beyond" in asked and (beyond := sum(answer["beyond"].to_pylist())):
+    if beyond := sum(answer["beyond"].to_pylist()):
         rows.for_owner.append(short_of(beyond, at_most))
     return answer
 
@@ -606,7 +603,7 @@ def bounded(
 
     more = [name for name in own.columns if name not in ("cell", *each)]
     if at_most >= cells:
-        return own if more else own.distinct()
+        return (own if more else own.distinct()).mutate(beyond=0)
     engine = rows.table.get_backend()
     if not engine.has_operation(ops.Hash):
         raise ValueError(

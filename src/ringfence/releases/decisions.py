@@ -211,7 +211,7 @@ def release_votes(
     True
     """
     budget = Budget.checked(epsilon, delta, sigma, seed, ledger, what)
-    poll = Poll.checked(budget, neighbours, at_most, publish_epsilon, usual="added", binary=True, noise=noise)
+    poll = Poll.checked(budget, neighbours, at_most, publish_epsilon, binary=True, noise=noise)
     code, rule = coding(yes, no, neither)
     votes = read_ballots(
         ballots,

@@ -525,10 +525,8 @@ def as_numpy(data: Any) -> "np.ndarray[Any, Any]":
 
 def are_files(data: Any) -> bool:
     """Whether ``data`` is the name of a file, or a list of them."""
-    many = (
-        isinstance(data, list | tuple) and len(data) > 0 and all(isinstance(one, str | Path) for one in data)
-    )
-    return isinstance(data, str | Path) or many
+    listed = data if isinstance(data, list | tuple) else [data]
+    return len(listed) > 0 and all(isinstance(one, str | Path) for one in listed)
 
 
 def _table_of_files(engine: "Backend", given: Sequence[str | Path]) -> "ir.Table":
