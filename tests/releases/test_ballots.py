@@ -1,5 +1,7 @@
 """Votes as they are read and bounded, the account of decisions, and the sentences for their owner."""
 
+from functools import partial
+
 import numpy as np
 import pandas
 import pytest
@@ -17,7 +19,7 @@ from ringfence.releases.ballots import (
     read_ballots,
     read_counts,
 )
-from ringfence.releases.reader import public_values
+from ringfence.releases.reader import code_values, public_values
 from tests.tensors import float64
 
 
@@ -59,7 +61,8 @@ def test_an_adaptive_account_proves_the_ex_post_number_and_what_holds_for_every_
 def test_counts_and_ballots_agree() -> None:
     ballots = pandas.DataFrame({"id": [4, 5, 6], "x": ["a", "b", "a"], "y": [None, "b", "b"]})
     how = {"queries": None, "argument": "queries", "person": "id", "ignore": ()}
-    counted = read_ballots(ballots, ("a", "b"), {"a": 0, "b": 1}.get, "", **how)
+    codes_of = partial(code_values, code={"a": 0, "b": 1}.get, rule="must hold a or b")
+    counted = read_ballots(ballots, ("a", "b"), codes_of, **how)
     as_is = read_counts(np.array([[2, 1], [0, 2]]), None, ())
     assert np.array_equal(counted.counts, as_is.counts)
     assert (counted.queries, counted.choices, counted.rows_are) == (["x", "y"], ("a", "b"), "persons")

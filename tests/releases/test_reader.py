@@ -9,6 +9,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,10 @@ def hostile_rows(many: int, seed: int) -> list[tuple[str, str]]:
 def read_table(data: Any) -> MemoryTable:
     with open_ballots(data) as table:
         return table.read(table.columns)
+
+
+def codes_of(code: Callable[[Any], int | None], rule: str = "") -> reader.Codes:
+    return partial(reader.code_values, code=code, rule=rule)
 
 
 def rows_of(data: Any, *names: str) -> list[tuple[Any, ...]]:
@@ -304,7 +309,7 @@ def test_categories_text_and_missing_values(tmp_path: Path) -> None:
     ]
     (tmp_path / "c.csv").write_text('c\nb\na\n""\nb\n')
     for data in (*frames, tmp_path / "c.csv", [tmp_path / "c.csv"]):
-        codes = read_table(data).coded(["c"], {"a": 0, "b": 1}.get, -1, "")
+        codes = read_table(data).coded(["c"], codes_of({"a": 0, "b": 1}.get))
         assert codes.tolist() == [[1], [0], [-1], [1]]
 
 
@@ -313,14 +318,14 @@ def test_arrays_of_small_whole_numbers_are_coded_as_any_others(kind: type, monke
     """By a table, some rows at a time; the codes are those of the values one by one."""
     values = np.random.default_rng(0).integers(0, 5, (1000, 3)).astype(kind)
     codes = {number: 7 - number for number in range(5)}
-    quick = read_table(values).coded(["0", "2"], codes.get, -1, "")
+    quick = read_table(values).coded(["0", "2"], codes_of(codes.get))
     assert quick.dtype == torch.int16
     monkeypatch.setattr(reader, "_HELD", 64)
-    assert torch.equal(quick, read_table(values).coded(["0", "2"], codes.get, -1, ""))
+    assert torch.equal(quick, read_table(values).coded(["0", "2"], codes_of(codes.get)))
     assert quick.tolist() == [[codes[row[0]], codes[row[2]]] for row in values.tolist()]
     values[700, 2] = 9
     with pytest.raises(ValueError, match="column '2' must be small, got 9"):
-        read_table(values).coded(["0", "2"], codes.get, -1, "must be small")
+        read_table(values).coded(["0", "2"], codes_of(codes.get, "must be small"))
 
 
 @pytest.mark.parametrize("bad", [0.5, np.nan, np.inf, -np.inf, 2.0**40, -65535.0])
@@ -328,7 +333,7 @@ def test_numbers_that_are_no_small_integers_are_refused_by_their_value(bad: floa
     values = np.ones((20, 2))
     values[11, 1] = bad
     with pytest.raises(ValueError, match=f"column '1' must be 1, got {re.escape(repr(float(bad)))}"):
-        read_table(values).coded(["0", "1"], {1: 0}.get, -1, "must be 1")
+        read_table(values).coded(["0", "1"], codes_of({1: 0}.get, "must be 1"))
 
 
 def test_rows_of_files_stay_in_order(tmp_path: Path) -> None:

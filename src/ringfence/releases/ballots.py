@@ -51,6 +51,7 @@ from ringfence.releases.cells import (
     short_of,
 )
 from ringfence.releases.reader import (
+    Codes,
     Columns,
     Rows,
     are_files,
@@ -110,8 +111,7 @@ def check_clear(column: str, unclear: bool) -> None:
 def read_ballots(
     data: Any,
     choices: tuple[Any, ...],
-    code: Callable[[Any], int | None],
-    rule: str,
+    codes_of: Codes,
     *,
     queries: Sequence[Any] | None,
     argument: str,
@@ -127,8 +127,9 @@ def read_ballots(
 
     >>> import numpy as np
     >>> data = np.array([[7, 1, 0], [8, 1, 1]])
-    >>> read = read_ballots(data, ("a", "b"), [0, 1].index, "", queries=None, argument="queries", person=0,
-    ...                     ignore=())
+    >>> codes_of = partial(code_values, code={0: 0, 1: 1}.get, rule="must hold 0 or 1")
+    >>> how = {"queries": None, "argument": "queries", "person": 0, "ignore": ()}
+    >>> read = read_ballots(data, ("a", "b"), codes_of, **how)
     >>> read.rows_are, read.counts.tolist()
     ('persons', [[0.0, 2.0], [1.0, 1.0]])
     """
@@ -140,12 +141,12 @@ def read_ballots(
         rows_are: RowsAre = "persons" if own else "rows"
         bound = limit(len(names))
         if isinstance(table, Rows) and not table.fits(len(names), _KEPT):
-            counts = count_ballots(table, names, len(choices), code, rule, own, bound)
+            counts = count_ballots(table, names, len(choices), codes_of, own, bound)
             return Votes(names, choices, counts, rows_are, for_owner=tuple(table.for_owner))
         table = table.read([*own, *names])
         if own:
             table.names(own[0])  # each of them once
-        marks = table.coded(names, code, -1, rule)
+        marks = table.coded(names, codes_of)
     if not len(marks):
         raise ValueError("the table must have at least one row, got none")
     counts = count_marks(names, marks, len(choices))
@@ -192,13 +193,7 @@ def keep_few(marks: Tensor, at_most: int, draws: CipherDraws) -> Tensor:
 
 
 def count_ballots(
-    rows: Rows,
-    names: list[str],
-    choices: int,
-    code: Callable[[Any], int | None],
-    rule: str,
-    person: list[str],
-    at_most: int | None,
+    rows: Rows, names: list[str], choices: int, codes_of: Codes, person: list[str], at_most: int | None
 ) -> Tensor:
     """Counts ballots where they are, (queries, choices): only different values with their numbers come back.
 
@@ -219,11 +214,11 @@ def count_ballots(
             value_of = own[f"q{at}"]
             found = rows.ask(own.group_by(value=value_of).aggregate(people=own.count()).limit(_VALUES))
             values = found["value"].to_pylist()
-            codes = code_values(name, values, code, -1, rule)
+            codes = codes_of(name, values)
             if not values:
                 raise ValueError("the table must have at least one row, got none")
             if len(values) == _VALUES:
-                raise ValueError(f"column {name!r} {rule}, got {_VALUES:,} ways to write that")
+                raise ValueError(f"column {name!r} must hold fewer than {_VALUES:,} different values")
             check_clear(name, UNCLEAR in codes.values() and choices - 1 not in codes.values())
             for value, people in zip(values, found["people"].to_pylist(), strict=True):
                 if codes[value] >= 0:
@@ -248,7 +243,8 @@ def read_choices(data: Any, name: str, values: Any, **how: Any) -> Votes:
     numbers = public_values(name, values, are_files(data))
     check_choices(name, numbers)
     code = {key: number for number, key in enumerate(numbers)}.get
-    return read_ballots(data, tuple(numbers.values()), code, f"must hold one of the {name}", **how)
+    codes_of = partial(code_values, code=code, rule=f"must hold one of the {name}")
+    return read_ballots(data, tuple(numbers.values()), codes_of, **how)
 
 
 def read_votes(

@@ -31,7 +31,7 @@ from ringfence.releases.ballots import (
 )
 from ringfence.releases.budget import Budget
 from ringfence.releases.cells import Domain, Missing, cells_of_a_person
-from ringfence.releases.reader import Columns, kind_of, make_coded_table
+from ringfence.releases.reader import Codes, Columns, code_values, kind_of, make_coded_table
 from ringfence.releases.release import Bars, Release, ReleaseAccount, Series, Source
 
 _NUMBERS = {"yes": 1, "no": -1}  # answers in an array
@@ -212,12 +212,10 @@ def release_votes(
     """
     budget = Budget.checked(epsilon, delta, sigma, seed, ledger, what)
     poll = Poll.checked(budget, neighbours, at_most, publish_epsilon, binary=True, noise=noise)
-    code, rule = coding(yes, no, neither)
     votes = read_ballots(
         ballots,
         ("yes", "no"),
-        code,
-        rule,
+        coding(yes, no, neither),
         queries=questions,
         argument="questions",
         person=person,
@@ -345,12 +343,14 @@ def winner_law(
     )
 
 
-def coding(yes: Any, no: Any, neither: Any) -> tuple[Callable[[Any], int | None], str]:
-    """The choice that a value stands for (-1: none, None: it is not allowed), and the rule in words.
+def coding(yes: Any, no: Any, neither: Any) -> Codes:
+    """The choices that the values of a column stand for, -1 for none.
 
-    >>> code, rule = coding(1, 2, [8, 9])
-    >>> [code(value) for value in ("1", 2.0, "9", 0)], rule
-    ([0, 1, -1, None], 'must hold 1 (yes), 2 (no), 8 (neither) or 9 (neither)')
+    >>> coding(1, 2, [8, 9])("trees", ["1", 2.0, "9"])
+    {...'1': 0...}
+    >>> coding(1, 2, [8, 9])("trees", [0])
+    Traceback (most recent call last):
+    ValueError: column 'trees' must hold 1 (yes), 2 (no), 8 (neither) or 9 (neither), got 0
     """
     if (yes is None) != (no is None):
         raise ValueError(f"yes and no must be given together, got yes={yes!r} and no={no!r}")
@@ -367,7 +367,7 @@ def coding(yes: Any, no: Any, neither: Any) -> tuple[Callable[[Any], int | None]
             said.append(f"{value!r} ({name})")
     if yes is not None:
         rule = f"must hold {', '.join(said[:-1])} or {said[-1]}"
-    return (lambda value: codes.get(_plain(value))), rule
+    return partial(code_values, code=lambda value: codes.get(_plain(value)), rule=rule)
 
 
 def _plain(value: Any) -> Any:

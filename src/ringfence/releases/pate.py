@@ -191,8 +191,7 @@ class Pate:
         self._poll.budget.charge(self._account(None, votes.counts), "Pate.label")
         self.classes = votes.choices
         self._calls.append(votes.counts)
-        draws = self._poll.budget.draws(self.law, votes.counts, f"labels {len(self._calls)}")
-        drawn = self.law.release(votes.counts, draws=draws).tolist()
+        drawn = self._poll.decide(self.law, votes, f"labels {len(self._calls)}")
         self._answers += drawn
         names = (*votes.choices, None)
         return _last_column(votes.choices, {"label": [names[number] for number in drawn]})

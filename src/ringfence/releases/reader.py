@@ -13,7 +13,6 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from glob import escape, glob
 from importlib import import_module
 from io import BytesIO
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from ibis.expr.types.relations import CachedTable
 
 Columns = Mapping[str, Sequence[Any]]
+Codes = Callable[[str, Sequence[Any]], dict[Any, int]]  # of the values of a column with a name
 
 LARGEST_COUNT = 2.0**50  # its neighbours are then whole numbers in float64
 _CSV, _PARQUET = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt"), (".parquet", ".pq")
@@ -61,22 +61,20 @@ class MemoryTable:
         """Some of the columns."""
         return MemoryTable({name: self.columns[name] for name in names})
 
-    def coded(
-        self, names: Sequence[str], code: Callable[[Any], int | None], missing: int, rule: str
-    ) -> Tensor:
+    def coded(self, names: Sequence[str], codes_of: Codes) -> Tensor:
         """Columns of few different values as numbers, (rows, names); a value without a code is refused.
 
+        >>> from functools import partial
         >>> with open_ballots(np.array([[3], [4]])) as table:
-        ...     table.coded(["0"], {3: 0}.get, -1, "must hold 3")
+        ...     table.coded(["0"], partial(code_values, code={3: 0}.get, rule="must hold 3"))
         Traceback (most recent call last):
         ValueError: column '0' must hold 3, got 4
         """
         if isinstance(self.columns[names[0]], np.ndarray):
-            codes_of = partial(code_values, code=code, missing=missing, rule=rule)
             return _coded_arrays(self.read(names).columns, codes_of)
         found = []
         for name in names:
-            codes = code_values(name, values := self._values(name), code, missing, rule)
+            codes = codes_of(name, values := self._values(name))
             found.append(torch.tensor([codes[value] for value in values], dtype=torch.int64))
         return torch.stack(found, dim=1)
 
@@ -440,16 +438,17 @@ def chosen_columns(
 
 
 def code_values(
-    name: str, values: Sequence[Any], code: Callable[[Any], int | None], missing: int, rule: str
+    name: str, values: Sequence[Any], *, code: Callable[[Any], int | None], rule: str
 ) -> dict[Any, int]:
-    """The codes of the values of a column; a value whose ``code`` is None raises ValueError.
+    """The codes of the values of a column, -1 for a missing one; a value whose ``code`` is None raises
+    ValueError.
 
-    >>> code_values("age", [None, 4], {3: 0}.get, -1, "must hold 3")
+    >>> code_values("age", [None, 4], code={3: 0}.get, rule="must hold 3")
     Traceback (most recent call last):
     ValueError: column 'age' must hold 3, got 4
     """
     try:
-        codes = {value: missing if value is None else code(value) for value in set(values)}
+        codes = {value: -1 if value is None else code(value) for value in set(values)}
     except TypeError:  # a list, or something else that is no value
         raise ValueError(f"column {name!r} {rule}, got values of type {type(values[0]).__name__}") from None
     for value, own in codes.items():
@@ -645,7 +644,7 @@ def _of_tables(library: str) -> Any:
         ) from None
 
 
-def _coded_arrays(columns: Mapping[str, Any], codes: Callable[[str, list[Any]], dict[Any, int]]) -> Tensor:
+def _coded_arrays(columns: Mapping[str, Any], codes_of: Codes) -> Tensor:
     """``MemoryTable.coded`` of arrays, in int16, some rows at a time and one value after the other."""
     names, arrays = [*columns], [*columns.values()]
     found = np.zeros((len(arrays[0]), len(names)), np.int16)
@@ -656,7 +655,7 @@ def _coded_arrays(columns: Mapping[str, Any], codes: Callable[[str, list[Any]], 
             place = int(left.argmax())
             [value] = block.flat[[place]].tolist()
             here = block == value
-            number = codes(names[place % len(names)], [value])[value]
+            number = codes_of(names[place % len(names)], [value])[value]
             if abs(number) >= 1 << 15:
                 raise ValueError(f"there must be at most {1 << 15:,} different values, got more")
             found[start : start + rows] += here * np.int16(number)  # far faster than at places
