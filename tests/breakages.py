@@ -987,15 +987,15 @@ an account that everybody may read
 as many answers of a person as were given
 - place.argsort(dim=1)[:, :at_most]
 + place.argsort(dim=1)
-@ src/ringfence/releases/ballots.py: releases/votes
+@ src/ringfence/releases/decisions.py: releases/votes
 a published epsilon that is not paid for
 - publishing_loss(found.publishing_zcdp, account
 + publishing_loss(0 * found.publishing_zcdp, account
-@ src/ringfence/releases/ballots.py: releases/votes
+@ src/ringfence/releases/decisions.py: releases/votes
 Gumbel noise found for voters who are added, where they are replaced
 - poll.neighbours, poll.at_most, steps=queries)
 + "added", poll.at_most, steps=queries)
-@ src/ringfence/releases/ballots.py: releases/votes
+@ src/ringfence/releases/decisions.py: releases/votes
 Gumbel noise found for one query
 - charged = poll.at_most or queries
 + charged = 1
@@ -1005,7 +1005,7 @@ yes or no with the noise of the Gaussian, where less is enough
 less noise for yes or no where Gaussians are counted
 - or poll.publish or poll.budget.ledger is not None:
 + or poll.publish:
-@ src/ringfence/releases/ballots.py: releases/votes releases/winners
+@ src/ringfence/releases/decisions.py: releases/votes releases/winners
 the worse noise
 - lead_of(gumbel, choices, close) < lead_of(gaussian, choices, close)
 + lead_of(gumbel, choices, close) > lead_of(gaussian, choices, close)

@@ -11,14 +11,8 @@ import ringfence as rf
 from ringfence.accounting.decision_publication import publishing_cost
 from ringfence.accounting.decisions import decision_profile
 from ringfence.noise import Noise
-from ringfence.releases.ballots import (
-    account_of,
-    expected_wrong,
-    keep_few,
-    publishing_loss,
-    read_ballots,
-    read_counts,
-)
+from ringfence.releases.ballots import keep_few, read_ballots, read_counts
+from ringfence.releases.decisions import account_of, expected_wrong, publishing_loss
 from ringfence.releases.reader import code_values, public_values
 from tests.tensors import float64
 

@@ -13,7 +13,7 @@ import torch
 
 import ringfence as rf
 from ringfence.releases import ballots
-from ringfence.releases.ballots import votes_ahead
+from ringfence.releases.decisions import votes_ahead
 from tests.report.samples import assert_readable
 
 BALLOTS = pandas.DataFrame(

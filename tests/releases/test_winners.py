@@ -10,8 +10,8 @@ import torch
 import ringfence as rf
 from ringfence.accounting.guarantee import BOUNDED_RANGE
 from ringfence.mechanisms import winner
-from ringfence.releases.ballots import Poll, lead_of, votes_ahead
 from ringfence.releases.budget import Budget
+from ringfence.releases.decisions import Poll, lead_of, votes_ahead
 
 COUNTS = pandas.DataFrame({"cat": [240, 3, 90], "dog": [9, 235, 80], "fox": [1, 12, 0]})
 BALLOTS = pandas.DataFrame({"q1": ["cat"] * 40 + ["dog"] * 8 + [None] * 3, "q2": ["dog"] * 50 + ["cat"]})

@@ -20,9 +20,9 @@ from ringfence.accounting.publication import PublishableEpsilon
 from ringfence.data.features import read_array
 from ringfence.mechanisms.winner import ConfidentWinner
 from ringfence.noise import Noise
-from ringfence.releases.ballots import Poll, Votes, account_of, publishing_loss, read_choices, read_counts
+from ringfence.releases.ballots import Votes, read_choices, read_counts
 from ringfence.releases.budget import Budget
-from ringfence.releases.decisions import Words, announce, winner_law
+from ringfence.releases.decisions import Poll, Words, account_of, announce, publishing_loss, winner_law
 from ringfence.releases.reader import Columns, is_array, public_values
 from ringfence.releases.release import Release, ReleaseAccount, Statement
 

@@ -19,9 +19,9 @@ from ringfence.accounting.ledger import Ledger
 from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.mechanisms.winner import GumbelWinner
 from ringfence.noise import Noise
-from ringfence.releases.ballots import Poll, gumbel_law, with_divergences
 from ringfence.releases.budget import Budget
 from ringfence.releases.cells import Domain, Missing, open_cells, ranks_in
+from ringfence.releases.decisions import Poll, gumbel_law, with_divergences
 from ringfence.releases.release import Measured, Release, ReleaseAccount, interval_bars, several_rows
 
 _GRID = 1 << 20  # ranks are counted in units of 1 / _GRID people, so that utilities are exact
