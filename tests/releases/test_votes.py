@@ -107,6 +107,16 @@ def test_surveys_are_coded_in_many_ways(
         rf.release_votes(tmp_path / "u.csv", sigma=1.0)
 
 
+def test_a_column_of_too_many_ways_to_answer_is_not_counted_in_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ballots, "_KEPT", 0)
+    monkeypatch.setattr(ballots, "_VALUES", 3)
+    (tmp_path / "q.csv").write_text("q\nyes\nYes\nno\nNo\n")
+    with pytest.raises(ValueError, match="column 'q' must hold fewer than 3 different values"):
+        rf.release_votes(tmp_path / "q.csv", sigma=1.0)
+
+
 def test_the_owner_is_told_whose_votes_are_left_out_and_what_is_likely_wrong() -> None:
     votes = rf.release_votes(np.ones((120, 2)), sigma=9.0, neighbours="replaced", at_most=1)
     assert (

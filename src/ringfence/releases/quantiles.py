@@ -109,15 +109,14 @@ def release_quantiles(
     counts = people.double()
     measured = partial(measure_quantiles, promised, budget.delta, law, counts, asked, charged)
     account = budget.charge(ReleaseAccount(promised, budget.delta, measured), "release_quantiles")
-    found = torch.stack([one.draw(law, counts, budget) for one in asked], dim=1)
-    found = found.view(groups.count, len(levels), -1)
+    found = torch.stack([one.draw(law, counts, budget) for one in asked], dim=1).view(-1, len(sides))
     if coverage is not None:  # an interval holds its quantile, and is only made longer by that
-        found[..., 1], found[..., 2] = found[..., :2].amin(dim=-1), found[..., ::2].amax(dim=-1)
-    chosen = found.view(-1, found.shape[-1]).tolist()
+        found[:, 1], found[:, 2] = found[:, :2].amin(dim=1), found[:, ::2].amax(dim=1)
+    chosen = found.tolist()
     hidden = [ends == [0, len(values) - 1] for _, *ends in chosen]
     released: dict[str, list[Any]] = {
         name: [None if gone else values[row[at]] for row, gone in zip(chosen, hidden, strict=True)]
-        for at, name in enumerate(("value", "low", "high")[: found.shape[-1]])
+        for at, name in enumerate(("value", "low", "high")[: len(sides)])
     }
     if coverage is not None:
         released["suppressed"] = hidden
