@@ -360,10 +360,12 @@ def test_winners_of_counts(data: Any) -> None:
     }
 
 
-def test_counts_on_an_engine_need_names() -> None:
+def test_counts_on_an_engine_need_names_and_ballots_need_rows() -> None:
     counts = ibis.memtable({"cat": [3, 4], "dog": [5, 1]})
     with pytest.raises(ValueError, match="query must name a column on an engine, where rows have no order"):
         rf.release_winners(counts, sigma=9.0)
+    with pytest.raises(ValueError, match="the table must have at least one row, got none"):
+        rf.release_votes(ibis.memtable(pandas.DataFrame({"q": [1]})[:0]), sigma=9.0)
 
 
 @pytest.mark.parametrize("make", [np.array, torch.tensor], ids=["numpy", "torch"])
