@@ -29,9 +29,9 @@ from pandas import DataFrame, read_csv
 
 import ringfence as rf
 from ringfence.numerics.rounding import rounded_up
-from ringfence.releases.ballots import Poll, gumbel_law
 from ringfence.releases.budget import Budget, LaplaceNoise, count_noise, errors_of_sum
 from ringfence.releases.cells import UNITS
+from ringfence.releases.decisions import Poll, gumbel_law
 from ringfence.releases.means import mean_noise
 
 # diffprivlib 0.6.6 does not import its models beside a recent scikit-learn; they are not needed here

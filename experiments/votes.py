@@ -16,7 +16,7 @@ from experiments.progress import track
 from ringfence.accounting.decision_publication import publishable_decision_epsilon
 from ringfence.mechanisms.sign import StochasticSign
 from ringfence.numerics.rounding import rounded_up
-from ringfence.releases.ballots import Decisions
+from ringfence.releases.decisions import account_of
 from ringfence.report.chart import Chart, Panel
 
 SIGMAS = (5.0, 7.0, 10.0, 14.0, 20.0, 28.0, 40.0, 57.0, 80.0)  # of the noise, in votes
@@ -44,7 +44,7 @@ def votes(sigmas: Sequence[float] = SIGMAS, draws: int = DRAWS) -> DataFrame:
     rows = []
     for sigma in track(sigmas, "votes"):
         law = StochasticSign(sigma)
-        account = Decisions(law, surplus, neighbours="added", at_most=None, delta=DELTA).account
+        account = account_of(law, surplus, neighbours="added", at_most=None, delta=DELTA)
         drawn = [
             publishable_decision_epsilon(law, surplus, neighbours="added", delta=DELTA).per_instance_epsilon
             for _ in range(draws)

@@ -983,15 +983,15 @@ an account that everybody may read
 as many answers of a person as were given
 - place.argsort(dim=1)[:, :at_most]
 + place.argsort(dim=1)
-@ src/ringfence/releases/ballots.py: releases/votes
+@ src/ringfence/releases/decisions.py: releases/votes
 a published epsilon that is not paid for
 - publishing_loss(found.publishing_zcdp, account
 + publishing_loss(0 * found.publishing_zcdp, account
-@ src/ringfence/releases/ballots.py: releases/votes
+@ src/ringfence/releases/decisions.py: releases/votes
 Gumbel noise found for voters who are added, where they are replaced
 - poll.neighbours, poll.at_most, steps=queries)
 + "added", poll.at_most, steps=queries)
-@ src/ringfence/releases/ballots.py: releases/votes
+@ src/ringfence/releases/decisions.py: releases/votes
 Gumbel noise found for one query
 - charged = poll.at_most or queries
 + charged = 1
@@ -1001,10 +1001,10 @@ yes or no with the noise of the Gaussian, where less is enough
 less noise for yes or no where Gaussians are counted
 - or poll.publish or poll.budget.ledger is not None:
 + or poll.publish:
-@ src/ringfence/releases/ballots.py: releases/votes releases/winners
+@ src/ringfence/releases/decisions.py: releases/votes releases/winners
 the worse noise
-- if gumbel is None or lead_of(gaussian, choices, close) <= lead_of(gumbel, choices, close):
-+ if gumbel is None or lead_of(gaussian, choices, close) > lead_of(gumbel, choices, close):
+- lead_of(gumbel, choices, close) < lead_of(gaussian, choices, close)
++ lead_of(gumbel, choices, close) > lead_of(gaussian, choices, close)
 @ src/ringfence/releases/ballots.py: releases/engines
 several votes of a person at one query
 - own = bounded(rows, own, cells.count, 1, each=("person", "query"))
@@ -1012,13 +1012,13 @@ several votes of a person at one query
 
 @ src/ringfence/releases/cells.py: releases/cells
 whole numbers beyond the bins count in the first of them
-- beyond.ifelse(low, column)
-+ beyond.ifelse(low + 1, column)
+- ifelse(low - 1, column)
++ ifelse(low, column)
 an infinite value is in an open bin
 - ends if dates else (min(max(end, -LARGEST), LARGEST) for end in ends)
 + ends
 what is no number counts as nothing
-- if any(found[number].to_pylist()):
+- if any(survey[f"wrong{at}"].to_pylist()):
 + if False:
 @ src/ringfence/releases/cells.py: releases/cells
 a person in as many cells as there are
@@ -1038,9 +1038,6 @@ rows without a value are counted in another cell
 - return own.filter(own.cell != _LEFT_OUT) if _LEFT_OUT in places["cell"].to_pylist() else own
 + return own.mutate(cell=own.cell.abs())
 @ src/ringfence/releases/cells.py: releases/every_job
-a table of counts taken for rows of people
-- if int(people.max()) > 1 or
-+ if True or
 a column of the data is overwritten by what is released
 - if name in taken:
 + if False:
@@ -1117,8 +1114,10 @@ a file that is given twice counts twice
 - map(os.stat, files)}) < len(files):
 + map(os.stat, files)}) < 0:
 a name with brackets stands for another file
-- [escape(name) for name in same]
-+ list(same)
+- [escape(name) for name in files],
+-         columns
++ list(files),
++         columns
 a masked cell is released
 - if np.ma.is_masked(
 + if None is np.ma.is_masked(

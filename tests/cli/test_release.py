@@ -188,7 +188,7 @@ def test_labels_of_counts_and_of_predictions(tmp_path: Path) -> None:
         ),
         ("counts", [*REGIONS, "--table", "people"], "--table must be given with the URL of one engine, got"),
         ("votes", ["--neighbours", "both"], "neighbours must be"),
-        ("winners", ["--ignore", "id,region,age"], "data must have at least 2 candidates"),
+        ("winners", ["--ignore", "id,region,age"], "data must have at least 2 columns of counts"),
         ("labels", ["--classes", "y,z"], "column 'id' must hold one of the classes, got '"),
         ("labels", ["--threshold-sigma", "3"], "column 'region' must hold counts"),
         ("winners", ["--candidates", "y,z"], "column 'id' must hold one of the candidates, got '"),

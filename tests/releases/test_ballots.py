@@ -1,5 +1,7 @@
 """Votes as they are read and bounded, the account of decisions, and the sentences for their owner."""
 
+from functools import partial
+
 import numpy as np
 import pandas
 import pytest
@@ -9,38 +11,29 @@ import ringfence as rf
 from ringfence.accounting.decision_publication import publishing_cost
 from ringfence.accounting.decisions import decision_profile
 from ringfence.noise import Noise
-from ringfence.releases.ballots import (
-    Decisions,
-    Votes,
-    count_marks,
-    keep_few,
-    publishing_loss,
-    read_ballots,
-    read_counts,
-)
-from ringfence.releases.reader import public_values
+from ringfence.releases.ballots import keep_few, read_ballots, read_counts
+from ringfence.releases.decisions import account_of, expected_wrong, publishing_loss
+from ringfence.releases.reader import code_values, public_values
 from tests.tensors import float64
 
 
 def test_the_smallest_proof_counts_and_covers_every_voter() -> None:
-    marks = torch.tensor([[0, 0]] * 30 + [[1, -1]] * 10)
-    votes = Votes(["a", "b"], ("yes", "no"), count_marks(["a", "b"], marks, 2), "persons")
     law, surplus = rf.StochasticSign(10.0), float64([20, 30])
-    account = Decisions(law, surplus, neighbours="added", at_most=None, delta=1e-6, votes=votes).account
+    account = account_of(law, surplus, neighbours="added", at_most=None, delta=1e-6)
     profile = decision_profile(law, surplus, neighbours="added")
     assert account.per_instance.epsilon == min(profile.epsilon(1e-6), account.per_instance.renyi_epsilon)
     assert account.per_instance.epsilon < account.epsilon
-    first, wrong = account.statement.splitlines()
-    assert "plus or minus any one person" in first
+    assert "plus or minus any one person" in account.statement
+    wrong = expected_wrong(account.details["chances_of_error"], ["a", "b"])
     assert "largest at a, 0.02276; 0.02411 of 2 decisions" in wrong
-    replaced = Decisions(law, surplus, neighbours="replaced", at_most=None, delta=1e-6).account
+    replaced = account_of(law, surplus, neighbours="replaced", at_most=None, delta=1e-6)
     assert "the values of any one person replaced" in replaced.statement
     assert replaced.per_instance.epsilon > account.per_instance.epsilon
 
 
 def test_publishing_is_in_the_sums_of_both_directions() -> None:
     how = {"neighbours": "added", "at_most": None, "delta": 1e-6}
-    plain = Decisions(rf.StochasticSign(10.0), float64([3]), **how).account
+    plain = account_of(rf.StochasticSign(10.0), float64([3]), **how)
     more = plain.plus(publishing_loss(publishing_cost(0.5 / 10**2, binary=True), plain.promised.change))
     orders = rf.DecisionAccountant(rf.StochasticSign(10.0), neighbours="added").orders
     added = publishing_cost(0.5 / 10**2, binary=True) * orders
@@ -53,7 +46,7 @@ def test_publishing_is_in_the_sums_of_both_directions() -> None:
 def test_an_adaptive_account_proves_the_ex_post_number_and_what_holds_for_every_dataset() -> None:
     how = {"neighbours": "replaced", "at_most": None, "delta": 1e-6}
     law, counts = rf.NoisyWinner(10.0), float64([[90, 3, 7], [50, 40, 10]])
-    fixed, adaptive = (Decisions(law, counts, adaptive=flag, **how).account for flag in (False, True))
+    fixed, adaptive = (account_of(law, counts, adaptive=flag, **how) for flag in (False, True))
     assert fixed.per_instance.epsilon < adaptive.per_instance.epsilon == adaptive.epsilon == fixed.epsilon
     assert fixed.per_instance.ex_post_epsilon == adaptive.per_instance.ex_post_epsilon
     assert "may depend on earlier answers" in adaptive.statement.splitlines()[1]
@@ -61,16 +54,9 @@ def test_an_adaptive_account_proves_the_ex_post_number_and_what_holds_for_every_
 
 def test_counts_and_ballots_agree() -> None:
     ballots = pandas.DataFrame({"id": [4, 5, 6], "x": ["a", "b", "a"], "y": [None, "b", "b"]})
-    counted = read_ballots(
-        ballots,
-        ("a", "b"),
-        {"a": 0, "b": 1}.get,
-        "",
-        queries=None,
-        argument="queries",
-        person="id",
-        ignore=(),
-    )
+    how = {"queries": None, "argument": "queries", "person": "id", "ignore": ()}
+    codes_of = partial(code_values, code={"a": 0, "b": 1}.get, rule="must hold a or b")
+    counted = read_ballots(ballots, ("a", "b"), codes_of, **how)
     as_is = read_counts(np.array([[2, 1], [0, 2]]), None, ())
     assert np.array_equal(counted.counts, as_is.counts)
     assert (counted.queries, counted.choices, counted.rows_are) == (["x", "y"], ("a", "b"), "persons")

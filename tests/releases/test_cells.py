@@ -160,7 +160,6 @@ HOLE = pandas.DataFrame({"region": ["n", None]})
         (PEOPLE, ["region"], {"region": []}, None, "must hold at least one value"),
         (PEOPLE, ["region"], {"region": ["n", "n"]}, None, "each value once and no NaN, got 'n'"),
         (PEOPLE, ["region"], {"regions": ["n"]}, None, "domain= must list the public values of column 'reg"),
-        (PEOPLE, ["region"], {"region": ["N", "s "]}, None, "; it has '.*', which only looks like '[ns]'"),
         (PEOPLE, ["age"], {"age": ["18.0"]}, None, r"column 'age' has the value \d+\.\d, which its domain"),
         (PEOPLE, ["region", "smoker"], ["n"], None, "domain must be a dict, got list"),
         (
@@ -244,8 +243,9 @@ def test_all_cells_of_everybody_are_what_pandas_counts() -> None:
 
 
 def test_which_cells_are_kept_is_left_to_chance() -> None:
-    one = pandas.DataFrame({"who": [1] * CELLS, "ward": range(CELLS), "cost": 0.0})
-    kept = {int(counted(one, 1)[0].argmax()) for _ in range(12)}
+    with open_rows(pandas.DataFrame({"who": [1] * CELLS, "ward": range(CELLS)})) as rows:
+        cells = public_cells(rows, ["ward"], {"ward": range(CELLS)})
+        kept = {int(people_in(rows, cells, "who", 1).argmax()) for _ in range(12)}
     assert len(kept) > 1  # the chance that all twelve are the same is 6^-11
 
 

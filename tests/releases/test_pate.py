@@ -172,7 +172,7 @@ def test_the_statement_says_who_is_protected() -> None:
         ({}, {"votes": [[3, -1]]}, r"must hold counts \(0, 1, 2, ...\), got -1"),
         ({}, {"votes": [[3, math.nan]]}, "must hold counts .* got nan"),
         ({}, {"votes": [[3, 1], [2, 1]]}, "every teacher must vote once.*got 4 and, in row 2, 3"),
-        ({}, {"votes": [[4], [4]]}, r"votes must have at least 2 classes \(columns\), got 1"),
+        ({}, {"votes": [[4], [4]]}, "data must have at least 2 columns of counts, got 1"),
         ({}, {"votes": [4, 3]}, r"with rows and columns, got shape \[2\]"),
         ({}, {}, "votes or predictions must be given, and not both, got neither"),
         ({}, {"votes": [[3, 1]], "predictions": [[0]]}, "and not both, got both"),
@@ -194,7 +194,7 @@ def test_the_statement_says_who_is_protected() -> None:
         ({"classes": [0, 1]}, {"votes": [[3, 1, 0]]}, "votes must have a column for each of the classes"),
         ({"classes": PETS[:2]}, {"votes": pandas.DataFrame({"cat": [3], "fox": [1]})}, "a column for each"),
         ({"classes": [0, 1]}, {"predictions": np.array([[0, 2]])}, "'1' must hold one of the classes, got 2"),
-        ({"classes": [0, 1]}, {"predictions": np.array([0, 1])}, r"a column per query, got shape \[2\]"),
+        ({"classes": [0, 1]}, {"predictions": np.array([0, 1])}, r"with rows and columns, got shape \[2\]"),
         ({"classes": [0, 1]}, {"predictions": np.array([[0, None]])}, "every teacher must vote once"),
     ],
 )

@@ -9,6 +9,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import torch
 
 import ringfence as rf
 from ringfence.releases import reader
-from ringfence.releases.reader import make_table, open_rows, read_table
+from ringfence.releases.reader import MemoryTable, make_table, open_ballots, open_rows
 
 LANGUAGES = ["C", "C#", "Java", '5" disk', ", then", "a\nb", "#", "-", "NULL", "null", "a;b|c\td"]
 HONEST = [(str(number), LANGUAGES[number % len(LANGUAGES)]) for number in range(44)]
@@ -67,6 +68,15 @@ def hostile_rows(many: int, seed: int) -> list[tuple[str, str]]:
     draw = random.Random(seed)
     cell = lambda: "".join(draw.choices(HOSTILE, k=draw.randrange(6)))  # noqa: E731
     return [("#300", "Java"), ('"', ""), *((cell(), cell()) for _ in range(many))]
+
+
+def read_table(data: Any) -> MemoryTable:
+    with open_ballots(data) as table:
+        return table.read(table.columns)
+
+
+def codes_of(code: Callable[[Any], int | None], rule: str = "") -> reader.Codes:
+    return partial(reader.code_values, code=code, rule=rule)
 
 
 def rows_of(data: Any, *names: str) -> list[tuple[Any, ...]]:
@@ -185,15 +195,16 @@ def test_semicolons_in_the_header_are_the_delimiter(tmp_path: Path) -> None:
 
 def test_many_files_are_one_table_and_text_stays_text(tmp_path: Path) -> None:
     (tmp_path / "1.csv").write_text('id,"a ""b"\n007,1\n')
-    (tmp_path / "2.csv").write_text('"a ""b",id\n2,8\n,\n')
+    (tmp_path / "2.csv").write_text('id,"a ""b"\n8,2\n,\n')
     files = str(tmp_path / "*.csv")
     assert set(rows_of(files, "id", 'a "b')) == {("007", "1"), ("8", "2"), (None, None)}
     with open_rows(files) as rows:
         assert rows.text
     assert make_table(rows.kind, {"n": [1, None]}).to_pydict() == {"n": [1, None]}
-    (tmp_path / "3.csv").write_text("ID,more\n9,x\n")  # names of another case are the same, others missing
-    found = set(rows_of(files, "id", 'a "b', "more"))
-    assert found == {("007", "1", None), ("8", "2", None), (None, None, None), ("9", None, "x")}
+    for header in ("id", '"a ""b",id', 'id,"A ""b"', 'id;"a ""b"'):
+        (tmp_path / "3.csv").write_text(f"{header}\n9,x\n")
+        with pytest.raises(ValueError, match=r"same columns in the same order, got .*1\.csv and .*3\.csv"):
+            rows_of(files)
 
 
 @pytest.mark.parametrize(
@@ -214,16 +225,8 @@ def test_what_cannot_be_read_is_named_in_one_line(names: list[str], complaint: s
         open_rows([str(tmp_path / name) for name in names]),
     ):
         pass
+    assert isinstance(raised.value, FileNotFoundError) == (complaint == "No such file")
     assert "\n" not in str(raised.value)
-
-
-def test_names_that_look_alike_are_told_apart() -> None:
-    frame = pandas.DataFrame({"re\u0301gion": ["e\u0301"]})
-    looks = r"'r\\xe9gion', which the table lacks; it has 're\\u0301gion', which only looks like 'r\\xe9gion'"
-    with pytest.raises(ValueError, match=looks.replace(r"r\\xe9gion', which the", "r\u00e9gion', which the")):
-        rf.release_counts(frame, "r\u00e9gion", domain=["\u00e9"], sigma=1.0)
-    with pytest.raises(ValueError, match=r"; it has '\\xe9', which only looks like 'e\\u0301'"):
-        rf.release_counts(frame, "re\u0301gion", domain=["\u00e9"], sigma=1.0)
 
 
 def test_an_unknown_column_is_named() -> None:
@@ -237,12 +240,6 @@ def test_an_unknown_column_is_named() -> None:
         open_rows(pandas.DataFrame({"x": ["one"]})) as rows,
     ):
         rows.ask(rows.table.select(x=rows.table.x.cast("int64")))
-
-
-def test_too_many_columns_are_refused_before_they_are_read(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text(",".join(f"c{number}" for number in range(20_001)) + "\n")
-    with pytest.raises(ValueError, match=r"t\.csv must have at most 20,000 columns, got 20,001"):
-        rows_of(tmp_path / "t.csv")
 
 
 def test_cells_with_line_breaks_are_read_by_one_thread_as_they_are(tmp_path: Path) -> None:
@@ -260,7 +257,6 @@ def test_cells_with_line_breaks_are_read_by_one_thread_as_they_are(tmp_path: Pat
     [
         ({1, 2}, "data must be a frame .* got set"),
         (np.zeros((2, 2, 2)), r"rows and columns, got shape \[2, 2, 2\]"),
-        (np.array([["a"]]), "array of numbers"),
         (pandas.DataFrame({"x": [1, "one"]}), "columns of one type each, got a column of several"),
         (
             pandas.DataFrame([[1, 2]], columns=["x", "X"]),
@@ -314,7 +310,7 @@ def test_categories_text_and_missing_values(tmp_path: Path) -> None:
     ]
     (tmp_path / "c.csv").write_text('c\nb\na\n""\nb\n')
     for data in (*frames, tmp_path / "c.csv", [tmp_path / "c.csv"]):
-        codes = read_table(data).coded(["c"], {"a": 0, "b": 1}.get, -1, "")
+        codes = read_table(data).coded(["c"], codes_of({"a": 0, "b": 1}.get))
         assert codes.tolist() == [[1], [0], [-1], [1]]
 
 
@@ -323,14 +319,14 @@ def test_arrays_of_small_whole_numbers_are_coded_as_any_others(kind: type, monke
     """By a table, some rows at a time; the codes are those of the values one by one."""
     values = np.random.default_rng(0).integers(0, 5, (1000, 3)).astype(kind)
     codes = {number: 7 - number for number in range(5)}
-    quick = read_table(values).coded(["0", "2"], codes.get, -1, "")
+    quick = read_table(values).coded(["0", "2"], codes_of(codes.get))
     assert quick.dtype == torch.int16
     monkeypatch.setattr(reader, "_HELD", 64)
-    assert torch.equal(quick, read_table(values).coded(["0", "2"], codes.get, -1, ""))
+    assert torch.equal(quick, read_table(values).coded(["0", "2"], codes_of(codes.get)))
     assert quick.tolist() == [[codes[row[0]], codes[row[2]]] for row in values.tolist()]
     values[700, 2] = 9
     with pytest.raises(ValueError, match="column '2' must be small, got 9"):
-        read_table(values).coded(["0", "2"], codes.get, -1, "must be small")
+        read_table(values).coded(["0", "2"], codes_of(codes.get, "must be small"))
 
 
 @pytest.mark.parametrize("bad", [0.5, np.nan, np.inf, -np.inf, 2.0**40, -65535.0])
@@ -338,7 +334,7 @@ def test_numbers_that_are_no_small_integers_are_refused_by_their_value(bad: floa
     values = np.ones((20, 2))
     values[11, 1] = bad
     with pytest.raises(ValueError, match=f"column '1' must be 1, got {re.escape(repr(float(bad)))}"):
-        read_table(values).coded(["0", "1"], {1: 0}.get, -1, "must be 1")
+        read_table(values).coded(["0", "1"], codes_of({1: 0}.get, "must be 1"))
 
 
 def test_rows_of_files_stay_in_order(tmp_path: Path) -> None:

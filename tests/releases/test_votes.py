@@ -13,7 +13,7 @@ import torch
 
 import ringfence as rf
 from ringfence.releases import ballots
-from ringfence.releases.ballots import votes_ahead
+from ringfence.releases.decisions import votes_ahead
 from tests.report.samples import assert_readable
 
 BALLOTS = pandas.DataFrame(
@@ -107,9 +107,18 @@ def test_surveys_are_coded_in_many_ways(
         rf.release_votes(tmp_path / "u.csv", sigma=1.0)
 
 
-def test_the_owner_is_told_and_a_large_delta_is_warned_of() -> None:
-    with pytest.warns(UserWarning, match=r"delta 0\.01 is more than 1 / 120, the number of voters"):
-        votes = rf.release_votes(np.ones((120, 2)), sigma=9.0, delta=0.01, neighbours="replaced", at_most=1)
+def test_a_column_of_too_many_ways_to_answer_is_not_counted_in_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ballots, "_KEPT", 0)
+    monkeypatch.setattr(ballots, "_VALUES", 3)
+    (tmp_path / "q.csv").write_text("q\nyes\nYes\nno\nNo\n")
+    with pytest.raises(ValueError, match="column 'q' must hold fewer than 3 different values"):
+        rf.release_votes(tmp_path / "q.csv", sigma=1.0)
+
+
+def test_the_owner_is_told_whose_votes_are_left_out_and_what_is_likely_wrong() -> None:
+    votes = rf.release_votes(np.ones((120, 2)), sigma=9.0, neighbours="replaced", at_most=1)
     assert (
         votes.private[0] == "People of whom at_most=1 leaves something out, who would count more often: 120."
     )

@@ -10,8 +10,8 @@ import torch
 import ringfence as rf
 from ringfence.accounting.guarantee import BOUNDED_RANGE
 from ringfence.mechanisms import winner
-from ringfence.releases.ballots import Poll, lead_of, votes_ahead
 from ringfence.releases.budget import Budget
+from ringfence.releases.decisions import Poll, lead_of, votes_ahead
 
 COUNTS = pandas.DataFrame({"cat": [240, 3, 90], "dog": [9, 235, 80], "fox": [1, 12, 0]})
 BALLOTS = pandas.DataFrame({"q1": ["cat"] * 40 + ["dog"] * 8 + [None] * 3, "q2": ["dog"] * 50 + ["cat"]})
@@ -45,6 +45,8 @@ def test_ballots_are_counted_and_bounded() -> None:
     winners = rf.release_winners(BALLOTS, candidates=PETS, sigma=1.0)
     assert winners.account.details["votes"] == [[40, 8, 0], [1, 50, 0]]
     assert winners.rows() == [("q1", "cat"), ("q2", "dog")]
+    array = np.array([["dog", "cat"]] * 30 + [["cat", "cat"]] * 9)
+    assert rf.release_winners(array, candidates=PETS, sigma=1.0).values.tolist() == [1, 0]
     few = rf.release_winners(BALLOTS, candidates=PETS, sigma=1.0, neighbours="added", at_most=1)
     assert np.array(few.account.details["votes"]).sum() == 51
     assert "Each row is taken as one person" in winners.statement.promises[1]

@@ -33,20 +33,9 @@ UNITS = 1 << 20  # a value between -1 and 1 is counted in units of 1 / UNITS, so
 Domain = Mapping[Any, Iterable[Any]] | Iterable[Any]  # by column, or of the only one
 Missing = Literal["refuse", "drop", "category"]  # what becomes of rows without a value
 
-_FEW_GROUPS = 10_000  # that an engine counts on the way to the bins
+_FEW_GROUPS = 1000  # whole numbers that an engine counts on the way to the bins of a column
 _FEW_COLUMNS = 100  # that may be counts
 _LEFT_OUT = -1  # in place of the number of a cell
-
-
-class Whole(NamedTuple):
-    """Whole numbers that tell the bin of a row: an engine groups by them faster than it finds bins.
-
-    There are ``many`` of them at most, and ``key`` gives the number of the bin of each.
-    """
-
-    number: "ir.Value"
-    many: int
-    key: "Callable[[ir.Value], ir.Value]"
 
 
 @dataclass(frozen=True)
@@ -55,7 +44,9 @@ class Axis:
 
     ``key`` is the expression that a row is sorted by, and ``listed`` has what is printed for each value of
     it; a missing value has the key None. ``raw`` is the column as it stands in the data, and ``argument``
-    where its values are listed, for messages. With ``drops`` rows without a value are left out.
+    where its values are listed, for messages. With ``drops`` rows without a value are left out. ``whole``
+    are few whole numbers that tell the key, which ``key_of`` finds from them: an engine groups by them faster
+    than it finds bins.
     """
 
     name: str
@@ -64,7 +55,8 @@ class Axis:
     raw: "ir.Column"
     argument: str = "domain"
     drops: bool = False
-    whole: Whole | None = None
+    whole: "ir.Value | None" = None
+    key_of: "Callable[[ir.Value], ir.Value]" = lambda whole: whole
 
     @property
     def values(self) -> tuple[Any, ...]:
@@ -97,9 +89,9 @@ class Cells:
         return {axis.name: [row[place] for row in rows] for place, axis in enumerate(self.axes)}
 
     @property
-    def keys(self) -> "dict[str, ir.Value]":
-        """The keys of a row by the names that they have in queries."""
-        return {f"k{place}": axis.key for place, axis in enumerate(self.axes)}
+    def named(self) -> dict[str, Axis]:
+        """The axes by the names that they have in queries."""
+        return {f"k{place}": axis for place, axis in enumerate(self.axes)}
 
     def places(self, rows: Rows, keys: Iterable[tuple[Any, ...]]) -> list[int]:
         """The number of the cell that has these keys, one for each axis, or -1 where rows are left out.
@@ -198,7 +190,7 @@ def open_cells(
     that is returned, and never more than there are."""
     with open_rows(data) as rows:
         cells = public_cells(rows, by, domain, bins, taken, missing)
-        most = checked_at_most(at_most, person, cells.count, aggregated=aggregated)
+        most = cells_of_a_person(at_most, person, cells.count, aggregated=aggregated)
         rows_are: RowsAre = "aggregated" if aggregated else "rows" if person is None else "persons"
         source = Source(cells.columns, partial(make_table, rows.kind), rows_are, most, rows.for_owner)
         yield rows, cells, source, most
@@ -232,8 +224,8 @@ def _axis(
         )
     if not axis.listed:
         raise ValueError(f"domain of column {name!r} must hold at least one value, got none")
-    more = {} if missing != "category" or None in axis.listed else {None: None}
-    return replace(axis, listed={**axis.listed, **more}, drops=missing == "drop" and None not in axis.listed)
+    more = {None: None} if missing == "category" else {}
+    return replace(axis, listed={**axis.listed, **more}, drops=missing == "drop")
 
 
 def choice_axis(rows: Rows, of: Any, argument: str, values: Any) -> Axis:
@@ -282,15 +274,11 @@ def _binned(rows: Rows, name: str, edges: Iterable[Any]) -> Axis:
         return ibis.ifelse(value.between(first, end), inside, raw.isnull().ifelse(None, -1))
 
     value = rows.moments("bins", name) if dates else rows.numbers("bins", name, within=True)
-    finite = [] if dates else [edge for edge in ends if math.isfinite(edge)]
-    if finite and column.type().is_integer() and finite[-1] - finite[0] < _FEW_GROUPS:
-        low, high = math.ceil(finite[0]) - 1, math.floor(finite[-1]) + 1
-        beyond = ~column.between(low + 1, high - 1)  # on either side it is the same
-        number = beyond.ifelse(low, column)
-        if finite != ends:
-            number = (column < low).ifelse(low, (column > high).ifelse(high, column))
-        whole = Whole(number, high - low + 2, lambda own: key_of(own, own))
-    return Axis(name, dict(enumerate(labels)), key_of(value, column), column, "bins", whole=whole)
+    if not dates and column.type().is_integer() and ends[-1] - ends[0] < _FEW_GROUPS:
+        low, high = math.ceil(ends[0]), math.floor(ends[-1])
+        whole = (~column.between(low, high)).ifelse(low - 1, column)  # null stays null
+    axis = Axis(name, dict(enumerate(labels)), key_of(value, column), column, "bins")
+    return replace(axis, whole=whole, key_of=lambda own: key_of(own, own))
 
 
 def number_of_interval(value: "ir.Value", ends: Sequence[Any]) -> "ir.Value":
@@ -348,15 +336,11 @@ def people_in(rows: Rows, cells: Cells, person: Any | None, at_most: int) -> Ten
     ([2, 2, 1], [1, 2, 1])
     2
     """
-    survey = _survey(rows, cells, person, {"people": rows.table.count()})
-    if person is not None:
-        survey = count_kept(rows, _of_people(rows, cells, person, survey), cells.count, at_most)
-    return cells.fill(survey, "people")
-
-
-def people_of(rows: Rows, cells: Cells, person: Any) -> "ir.Table":
-    """The person and the cell of every row."""
-    return _of_people(rows, cells, person, _survey(rows, cells, person, {}))
+    if person is None:
+        found = _survey(rows, cells, None, {"people": rows.table.count()})
+    else:
+        found = count_kept(rows, people_of(rows, cells, person), cells.count, at_most)
+    return cells.fill(found, "people")
 
 
 def check_rows(rows: Rows, cells: Cells, people: Tensor) -> None:
@@ -420,23 +404,22 @@ def sums_in(
     >>> people.tolist(), (sums / UNITS).tolist()
     ([2], [[0.40000057220458984]])
     """
-    values = [rows.numbers("of", column.of) for column in columns]
     names = [column.of for column in columns]
-    wrong = wrong_numbers(rows, cells, names, values)
+    values = [rows.numbers("of", name) for name in names]
     units = {f"u{at}": one.units(value) for at, (one, value) in enumerate(zip(columns, values, strict=True))}
     if cells.missing == "drop":  # a row that lacks one of the values counts in none of the sums
         everywhere = functools.reduce(operator.and_, (value.notnull() for value in values))
         units = {name: everywhere.ifelse(own, None) for name, own in units.items()}
-    sums = {name: own.sum() for name, own in units.items()}
-    survey = _survey(rows, cells, person, {"people": units["u0"].count(), **sums, **wrong})
-    refuse_numbers(rows, names, wrong, survey)
-    if person is not None:
-        own = _of_people(rows, cells, person, survey, **units)
+    if person is None:
+        sums = {name: own.sum() for name, own in units.items()}
+        found = _survey(rows, cells, None, {"people": units["u0"].count(), **sums}, names)
+    else:
+        own = people_of(rows, cells, person, names, **units)
         own = own.filter(own.u0.notnull())
         means = {name: _rounded(own[name].sum().cast("float64") / own.count()) for name in units}
         own = own.group_by("cell", "person").aggregate(**means)
-        survey = count_kept(rows, own, cells.count, at_most, sums=tuple(units))
-    return cells.fill(survey, "people"), torch.stack([cells.fill(survey, name) for name in units], dim=1)
+        found = count_kept(rows, own, cells.count, at_most, sums=tuple(units))
+    return cells.fill(found, "people"), torch.stack([cells.fill(found, name) for name in units], dim=1)
 
 
 def ranks_in(
@@ -457,45 +440,18 @@ def ranks_in(
     [[0, 1, 0, 1]]
     """
     value = rows.numbers("of", of)
-    wrong = wrong_numbers(rows, cells, [of], [value])
-    refuse_numbers(rows, [of], wrong, rows.ask(rows.table.aggregate(**wrong)))
     halfway = [a / 2 + b / 2 for a, b in itertools.pairwise(candidates)]
     if person is None:
         number = value.isnull().ifelse(None, number_of_interval(value, halfway))
         last = Axis(str(of), dict(enumerate(candidates)), number, value, drops=True)
-        return people_in(rows, Cells((*cells.axes, last)), None, 1).reshape(cells.count, -1)
-    own = _of_people(rows, cells, person, _survey(rows, cells, person, {}), value=value)
+        ranks = Cells((*cells.axes, last), cells.missing)
+        found = _survey(rows, ranks, None, {"people": rows.table.count()}, [of])
+        return ranks.fill(found, "people").reshape(cells.count, -1)
+    own = people_of(rows, cells, person, [of], value=value)
     own = own.filter(own.value.notnull())
     own = own.group_by("cell", "person").aggregate(value=own.value.mean())
     own = own.select("cell", "person", choice=number_of_interval(own.value, halfway).cast("int64"))
     return count_choices(rows, own, cells.count, len(candidates), at_most)
-
-
-def wrong_numbers(
-    rows: Rows, cells: Cells, names: Sequence[Any], values: "Sequence[ir.Value]"
-) -> "dict[str, ir.Value]":
-    """How many values are no finite number; a missing one is wrong unless such rows are left out."""
-    raws = [rows.column("of", name) for name in names]
-    dropped = cells.missing == "drop"
-    return {
-        f"wrong{at}": (value.isnull() & raw.notnull() if dropped else value.isnull()).cast("int32").sum()
-        for at, (value, raw) in enumerate(zip(values, raws, strict=True))
-    }
-
-
-def refuse_numbers(
-    rows: Rows, names: Sequence[Any], wrong: "Mapping[str, ir.Value]", found: "pyarrow.Table"
-) -> None:
-    """Refuses what ``wrong_numbers`` counted, naming one of them."""
-    for name, number in zip(names, wrong, strict=True):
-        if any(found[number].to_pylist()):
-            raw, value = rows.column("of", name), rows.numbers("of", name)
-            bad = one_of(rows, raw, value.isnull() & raw.notnull()) or [None]
-            what = f"the value {bad[0]!r}, where a finite number is needed"
-            if bad[0] is None:
-                leave = "give missing='drop' to leave such rows out"
-                what = f"a missing value, where a number is needed: fill it, or {leave}"
-            raise ValueError(f"column {str(name)!r} has {what}")
 
 
 def _rounded(number: "ir.Value") -> "ir.Value":
@@ -519,12 +475,12 @@ def counts_in(rows: Rows, cells: Cells, counts: Any) -> Tensor:
     return cells.fill(_survey(rows, cells, None, {"sum": number.cast("int64").sum()}), "sum")
 
 
-def checked_at_most(at_most: int, person: Any | None, cells: int, *, aggregated: bool = False) -> int:
+def cells_of_a_person(at_most: int, person: Any | None, cells: int, *, aggregated: bool = False) -> int:
     """The number of cells in which one person may count, which is never more than there are.
 
-    >>> checked_at_most(5, "id", cells=3)
+    >>> cells_of_a_person(5, "id", cells=3)
     3
-    >>> checked_at_most(5, None, cells=3)
+    >>> cells_of_a_person(5, None, cells=3)
     Traceback (most recent call last):
     ValueError: at_most must be 1 where no person column is given, got 5: every row is a person of its own
     """
@@ -544,13 +500,14 @@ def one_of(rows: Rows, column: "ir.Value", wanted: "ir.Value") -> list[Any]:
 
 
 def _survey(
-    rows: Rows, cells: Cells, person: Any | None, numbers: "Mapping[str, ir.Value]"
+    rows: Rows, cells: Cells, person: Any | None, numbers: "Mapping[str, ir.Value]", of: Sequence[Any] = ()
 ) -> "pyarrow.Table":
     """For each cell that occurs its keys, its numbers and its place, before contributions are bounded.
 
-    Where more cells occur than are public, at least one of them is not public, and one more row than there
-    are cells is enough to find it: a column of free text is never held as a whole. Rows that are left
-    out have the place -1.
+    Refuses rows without a person, and those that have no finite number in the columns ``of``. Where more
+    cells occur than are public, at least one of them is not public, and one more row than there are cells is
+    enough to find it: a column of free text is never held as a whole. Rows that are left out have the place
+    -1.
     """
     asked = {**numbers, "rows": rows.table.count()}
     if person is not None:
@@ -558,19 +515,18 @@ def _survey(
         asked["nobody"] = who.isnull().cast("int32").sum()
         if who.type().is_floating():
             asked["rounded"] = (who.abs() >= 2.0**53).cast("int32").sum()
+    wrong = [_no_number(rows, cells, name) for name in of]
+    asked |= {f"wrong{at}": bad.cast("int32").sum() for at, bad in enumerate(wrong)}
     most = math.prod(len(axis.found) for axis in cells.axes)
-    wholes = {f"k{place}": axis.whole for place, axis in enumerate(cells.axes) if axis.whole}
-    if math.prod(axis.whole.many if axis.whole else len(axis.found) for axis in cells.axes) > _FEW_GROUPS:
-        wholes = {}
-    keys = cells.keys | {name: whole.number for name, whole in wholes.items()}
+    keys = {name: axis.key if axis.whole is None else axis.whole for name, axis in cells.named.items()}
     grouped = (rows.table.group_by(**keys) if keys else rows.table).aggregate(**asked)
-    if wholes:  # all that is asked for adds up
-        own = {name: wholes[name].key(grouped[name]) if name in wholes else grouped[name] for name in keys}
+    if any(axis.whole is not None for axis in cells.axes):  # all that is asked for adds up
+        own = {name: axis.key_of(grouped[name]) for name, axis in cells.named.items()}
         grouped = grouped.group_by(**own).aggregate(**{name: grouped[name].sum() for name in asked})
     survey = rows.ask(grouped.limit(most + 1))
     if not sum(survey["rows"].to_pylist()):
         raise ValueError("the table must have at least one row, got none")
-    found = zip(*(survey[key].to_pylist() for key in cells.keys), strict=True) if cells.axes else [()]
+    found = zip(*(survey[key].to_pylist() for key in keys), strict=True) if cells.axes else [()]
     survey = survey.append_column("cell", [cells.places(rows, found)])
     if person is not None and any(survey["nobody"].to_pylist()):
         raise ValueError(f"column {str(person)!r} must name the person of every row, got a missing value")
@@ -579,14 +535,28 @@ def _survey(
             f"column {str(person)!r} must name people by integers or text, got floating-point numbers beyond "
             "2^53, where one may stand for several people"
         )
+    for at, (name, bad) in enumerate(zip(of, wrong, strict=True)):
+        if any(survey[f"wrong{at}"].to_pylist()):
+            [value] = one_of(rows, rows.column("of", name), bad)
+            what = f"the value {value!r}, where a finite number is needed"
+            if value is None:
+                leave = "give missing='drop' to leave such rows out"
+                what = f"a missing value, where a number is needed: fill it, or {leave}"
+            raise ValueError(f"column {str(name)!r} has {what}")
     left_out = [cell == _LEFT_OUT for cell in survey["cell"].to_pylist()]
     if number := sum(survey["rows"].filter(left_out).to_pylist()):
         rows.for_owner.append(f"Rows left out, which have no value in a column of the cells: {number:,}.")
     return survey
 
 
-def _of_people(
-    rows: Rows, cells: Cells, person: Any, survey: "pyarrow.Table", **more: "ir.Value"
+def _no_number(rows: Rows, cells: Cells, name: Any) -> "ir.Value":
+    """Whether a value is no finite number; a missing one is wrong unless such rows are left out."""
+    number = rows.numbers("of", name)
+    return number.isnull() & rows.column("of", name).notnull() if cells.missing == "drop" else number.isnull()
+
+
+def people_of(
+    rows: Rows, cells: Cells, person: Any, of: Sequence[Any] = (), **more: "ir.Value"
 ) -> "ir.Table":
     """The cell and the person of every row, after a survey: the cell by its public number.
 
@@ -595,9 +565,10 @@ def _of_people(
     import ibis
     import pyarrow
 
+    survey = _survey(rows, cells, person, {}, of)
     keys, places = {}, {"cell": survey["cell"]}
-    for name, key in cells.keys.items():
-        found = survey[name]
+    for name, axis in cells.named.items():
+        key, found = axis.key, survey[name]
         known = found.drop_null()
         if len(known) < len(found):  # a missing value by a column of its own: Spark takes none from memory
             keys[f"{name}_missing"] = key.isnull().ifelse(1, 0).cast("int64")
@@ -621,11 +592,9 @@ def count_kept(
 ) -> "pyarrow.Table":
     """The people in each group of what ``bounded`` keeps, and sums; the owner is told whom it is short of."""
     kept = bounded(rows, own, cells, at_most)
-    asked = {"people": kept.count(), **{name: kept[name].sum() for name in sums}}
-    if "beyond" in kept.columns:
-        asked["beyond"] = kept.beyond.sum()
+    asked = {"people": kept.count(), **{name: kept[name].sum() for name in (*sums, "beyond")}}
     answer = rows.ask(kept.group_by(*by).aggregate(**asked))
-    if "beyond" in asked and (beyond := sum(answer["beyond"].to_pylist())):
+    if beyond := sum(answer["beyond"].to_pylist()):
         rows.for_owner.append(short_of(beyond, at_most))
     return answer
 
@@ -660,7 +629,7 @@ def bounded(
 
     more = [name for name in own.columns if name not in ("cell", *each)]
     if at_most >= cells:
-        return own if more else own.distinct()
+        return (own if more else own.distinct()).mutate(beyond=0)
     engine = rows.table.get_backend()
     if not engine.has_operation(ops.Hash):
         raise ValueError(

@@ -24,8 +24,8 @@ from ringfence.releases.budget import Budget, NoiseKind, TableNoise, count_noise
 from ringfence.releases.cells import (
     Domain,
     Missing,
+    cells_of_a_person,
     check_rows,
-    checked_at_most,
     counts_in,
     open_cells,
     people_in,
@@ -218,7 +218,7 @@ def array_counts(data: Any, at_most: int) -> tuple[Tensor, Source, int]:
     checks.require("counts", "must not be NaN", theta, ~torch.isnan(theta))
     whole = (theta >= 0) & (theta == theta.round()) & (theta < LARGEST_COUNT)
     checks.require("counts", "must be whole numbers from 0 on", theta, whole)
-    most = checked_at_most(at_most, None, theta.numel(), aggregated=True)
+    most = cells_of_a_person(at_most, None, theta.numel(), aggregated=True)
     indices = np.indices(array.shape).reshape(array.ndim, -1)
     columns = {f"dimension {number}": [str(at) for at in own] for number, own in enumerate(indices)}
     like = partial(_array_like, array.shape, isinstance(data, Tensor))

@@ -18,11 +18,12 @@ from ringfence.accounting.ledger import Ledger
 from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.publication import PublishableEpsilon
 from ringfence.data.features import read_array
+from ringfence.mechanisms.winner import ConfidentWinner
 from ringfence.noise import Noise
-from ringfence.releases.ballots import Decisions, Poll, Votes, publishing_loss, read_choices, read_counts
+from ringfence.releases.ballots import Votes, read_choices, read_counts
 from ringfence.releases.budget import Budget
-from ringfence.releases.decisions import Words, announce, winner_law
-from ringfence.releases.reader import Columns, Table, as_numpy, is_array, public_values, read_table
+from ringfence.releases.decisions import Poll, Words, account_of, announce, publishing_loss, winner_law
+from ringfence.releases.reader import Columns, is_array, public_values
 from ringfence.releases.release import Release, ReleaseAccount, Statement
 
 _ONE_TEACHER = (
@@ -90,10 +91,6 @@ class Pate:
     ) -> None:
         budget = Budget.checked(epsilon, delta, sigma, seed, ledger, what)
         self._poll = Poll.checked(budget, "replaced", None, publish_epsilon)
-        if threshold_sigma is not None and (threshold is None or sigma is None):
-            raise ValueError(
-                f"threshold_sigma needs threshold and sigma, got {threshold_sigma!r} without one of them"
-            )
         if (queries is None) != (epsilon is None):
             raise ValueError(
                 f"epsilon and the planned queries must be given together, got epsilon={epsilon!r} and "
@@ -102,11 +99,9 @@ class Pate:
         self.queries = None if queries is None else checks.count("queries", queries, at_least=1)
         self.adaptive = checks.flag("adaptive", adaptive)
         self.classes = None if classes is None else _checked_classes(classes)
-        limit = None if threshold is None else checks.number("threshold", threshold, checks.finite)
-        self.law = winner_law(self._poll, self.queries or 1, limit, threshold_sigma)
+        self.law = winner_law(self._poll, self.queries or 1, threshold, threshold_sigma, "threshold")
         if publish_epsilon and self.queries is not None:
             check_gain(self.law, self.queries, "replaced", budget.delta)
-        self._threshold = limit
         self._calls: list[Tensor] = []  # the counts of each call of ``label``
         self._answers: list[int] = []
         self._published: list[PublishableEpsilon] = []
@@ -196,8 +191,7 @@ class Pate:
         self._poll.budget.charge(self._account(None, votes.counts), "Pate.label")
         self.classes = votes.choices
         self._calls.append(votes.counts)
-        draws = self._poll.budget.draws(self.law, votes.counts, f"labels {len(self._calls)}")
-        drawn = self.law.release(votes.counts, draws=draws).tolist()
+        drawn = self._poll.decide(self.law, votes, f"labels {len(self._calls)}")
         self._answers += drawn
         names = (*votes.choices, None)
         return _last_column(votes.choices, {"label": [names[number] for number in drawn]})
@@ -215,9 +209,10 @@ class Pate:
                 )
         if not teachers[0]:
             raise ValueError("votes must be of at least 1 teacher, got none")
-        if self._threshold is not None and self._threshold > teachers[0]:
+        if isinstance(self.law, ConfidentWinner) and self.law.threshold > teachers[0]:
             raise ValueError(
-                f"threshold must be at most the number of teachers, {teachers[0]:g}, got {self._threshold:g}"
+                f"threshold must be at most the number of teachers, {teachers[0]:g}, got "
+                f"{self.law.threshold:g}"
             )
         asked = len(self._answers) + len(votes.queries)
         if self.queries is not None and asked > self.queries:
@@ -229,14 +224,14 @@ class Pate:
         """The account of these queries, or else of all so far and of what was published about them."""
         if counts is None and not self._calls:
             raise ValueError("label must be called before there is something to account for")
-        account = Decisions(
+        account = account_of(
             self.law,
             torch.cat(self._calls) if counts is None else counts,
             neighbours="replaced",
             at_most=None,
             delta=self._poll.budget.delta if delta is None else checks.probability("delta", delta),
             adaptive=self.adaptive,
-        ).account
+        )
         for number in self._published if counts is None else ():
             account = account.plus(publishing_loss(number.publishing_zcdp, REPLACED))
         return account
@@ -296,31 +291,14 @@ def read_teachers(votes: Any, predictions: Any, classes: Iterable[Any] | None) -
     if predictions is not None:
         if classes is None:
             raise ValueError("classes must be given where teachers' predictions are, got None")
-        return read_choices(
-            _labels(predictions), "classes", classes, queries=None, argument="", person=None, ignore=()
-        )
-    table = read_table(votes)
-    if len(table.columns) < 2:
-        raise ValueError(f"votes must have at least 2 classes (columns), got {len(table.columns)}")
-    read = read_counts(table, None, ())
-    named = table.kind not in ("numpy", "torch")
+        how: dict[str, Any] = {"queries": None, "argument": "", "person": None, "ignore": ()}
+        return read_choices(predictions, "classes", classes, **how)
+    read, named = read_counts(votes, None, ()), not is_array(votes)
     columns = read.choices if named else tuple(range(len(read.choices)))
     given = columns if classes is None else tuple(classes)
     if len(given) != len(columns) or (named and tuple(map(str, given)) != columns):
         raise ValueError(f"votes must have a column for each of the classes {given}, got {columns}")
     return replace(read, choices=given)
-
-
-def _labels(predictions: Any) -> Any:
-    """Predictions as they are, and arrays of any labels as a table."""
-    if not is_array(predictions):
-        return predictions
-    array = as_numpy(predictions)
-    if array.ndim != 2:
-        raise ValueError(
-            f"predictions must have a row per teacher and a column per query, got shape {list(array.shape)}"
-        )
-    return Table({str(number): column for number, column in enumerate(array.T)}, "numpy")
 
 
 def _checked_classes(classes: Iterable[Any]) -> tuple[Any, ...]:

@@ -19,9 +19,9 @@ from ringfence.accounting.ledger import Ledger
 from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.mechanisms.winner import GumbelWinner
 from ringfence.noise import Noise
-from ringfence.releases.ballots import Poll, gumbel_law
 from ringfence.releases.budget import Budget
 from ringfence.releases.cells import Domain, Missing, open_cells, ranks_in
+from ringfence.releases.decisions import Poll, gumbel_law
 from ringfence.releases.release import Measured, Release, ReleaseAccount, interval_chart, several_rows
 
 _GRID = 1 << 20  # ranks are counted in units of 1 / _GRID people, so that utilities are exact
@@ -89,8 +89,8 @@ def release_quantiles(
         people = ranks_in(rows, groups, of, values, person, most)
     if int(people.sum()) > _MOST_PEOPLE:
         raise ValueError(f"the table must have at most {_MOST_PEOPLE:,} people, got {int(people.sum()):,}")
-    drawn = len(levels) * (1 if coverage is None else 3)
-    charged, queries = most * drawn, groups.count * drawn
+    sides = (0,) if coverage is None else (0, -1, 1)
+    charged, queries = (many * len(levels) * len(sides) for many in (most, groups.count))
     law = gumbel_law(Poll(budget, "added", charged, False), queries, 1.0)
     shift = 0.0
     if coverage is not None:
@@ -101,23 +101,22 @@ def release_quantiles(
                 f"over {shift:,.0f} people: take a larger epsilon, or coverage=None"
             )
     asked = [
-        Target(level, side * math.ceil(shift * level_range(level) * _GRID) / _GRID)
+        Rank(level, side * math.ceil(shift * level_range(level) * _GRID) / _GRID)
         for level in levels
-        for side in ((0,) if coverage is None else (0, -1, 1))
+        for side in sides
     ]
     promised = loss_of_any(law, charged, "added", steps=queries)
     counts = people.double()
-    measured = partial(measure, promised, budget.delta, law, counts, asked, charged)
+    measured = partial(measure_quantiles, promised, budget.delta, law, counts, asked, charged)
     account = budget.charge(ReleaseAccount(promised, budget.delta, measured), "release_quantiles")
-    found = torch.stack([one.draw(law, counts, budget) for one in asked], dim=1)
-    found = found.view(groups.count, len(levels), -1)
+    found = torch.stack([one.draw(law, counts, budget) for one in asked], dim=1).view(-1, len(sides))
     if coverage is not None:  # an interval holds its quantile, and is only made longer by that
-        found[..., 1], found[..., 2] = found[..., :2].amin(dim=-1), found[..., ::2].amax(dim=-1)
-    chosen = found.view(-1, found.shape[-1]).tolist()
+        found[:, 1], found[:, 2] = found[:, :2].amin(dim=1), found[:, ::2].amax(dim=1)
+    chosen = found.tolist()
     hidden = [ends == [0, len(values) - 1] for _, *ends in chosen]
     released: dict[str, list[Any]] = {
         name: [None if gone else values[row[at]] for row, gone in zip(chosen, hidden, strict=True)]
-        for at, name in enumerate(("value", "low", "high")[: found.shape[-1]])
+        for at, name in enumerate(("value", "low", "high")[: len(sides)])
     }
     if coverage is not None:
         released["suppressed"] = hidden
@@ -182,11 +181,11 @@ def level_range(level: float) -> float:
     return 2 * max(_rounded(level), 1 - _rounded(level))
 
 
-class Target:
+class Rank:
     """The rank ``level`` n + ``shift`` among n people, for which a candidate is drawn.
 
     >>> people = torch.tensor([[3.0, 1.0, 4.0]])
-    >>> Target(0.5, 0.0).utility(people).tolist(), Target(0.5, -5.0).utility(people).tolist()
+    >>> Rank(0.5, 0.0).utility(people).tolist(), Rank(0.5, -5.0).utility(people).tolist()
     ([[-1.0, 0.0, 0.0]], [[0.0, -4.0, -5.0]])
     """
 
@@ -226,19 +225,19 @@ class Target:
         return own.release(utility, draws=budget.draws(own, utility, name))
 
 
-def measure(
+def measure_quantiles(
     promised: PrivacyLoss,
     delta: float,
     law: GumbelWinner,
     people: Tensor,
-    asked: Sequence[Target],
+    asked: Sequence[Rank],
     charged: int,
 ) -> Measured:
     """The cost of quantiles to the people in the groups: the worst person for each one drawn, exactly.
 
     >>> law, people = GumbelWinner(10.0), torch.tensor([[40.0, 300.0, 60.0]])
     >>> promised = loss_of_any(law, 1, "added", steps=1)
-    >>> found = measure(promised, 1e-6, law, people, [Target(0.5, 0.0)], 1)
+    >>> found = measure_quantiles(promised, 1e-6, law, people, [Rank(0.5, 0.0)], 1)
     >>> found.cost.guarantee(1e-6).with_proofs(*found.proofs).per_instance.epsilon < 0.1
     True
     """

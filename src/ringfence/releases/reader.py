@@ -14,11 +14,9 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from glob import escape, glob
 from importlib import import_module
 from io import BytesIO
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -32,10 +30,11 @@ if TYPE_CHECKING:
     import ibis.expr.types as ir
     import pyarrow
     from ibis.backends.duckdb import Backend
+    from ibis.expr.types.relations import CachedTable
 
 Columns = Mapping[str, Sequence[Any]]
+Codes = Callable[[str, Sequence[Any]], dict[Any, int]]  # of the values of a column with a name
 
-_MOST_COLUMNS = 20_000
 LARGEST_COUNT = 2.0**50  # its neighbours are then whole numbers in float64
 _CSV, _PARQUET = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt"), (".parquet", ".pq")
 LARGEST = sys.float_info.max
@@ -51,40 +50,40 @@ _FIXED: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class Table:
-    """The columns of a table in memory by name, and the ``kind`` of table that they came in.
+class MemoryTable:
+    """The columns of a table in memory by name.
 
-    Where ``text`` is true, values are compared as text: files have no types that everyone agrees on (007 is a
-    number to some). A missing value is null in a frame, NaN in a frame of pandas and an empty cell in a file;
-    arrays and tensors have none.
+    A missing value is null in a frame, NaN in one of pandas and an empty cell in a file; arrays have none.
     """
 
     columns: Mapping[str, Any]  # of pyarrow, or arrays
-    kind: str = "pyarrow"  # as ``make_table`` takes it
-    text: bool = False
 
-    def coded(
-        self, names: Sequence[str], code: Callable[[Any], int | None], missing: int, rule: str
-    ) -> Tensor:
+    def read(self, names: Sequence[str]) -> "MemoryTable":
+        """Some of the columns."""
+        return MemoryTable({name: self.columns[name] for name in names})
+
+    def coded(self, names: Sequence[str], codes_of: Codes) -> Tensor:
         """Columns of few different values as numbers, (rows, names); a value without a code is refused.
 
-        >>> read_table(np.array([[3], [4]])).coded(["0"], {3: 0}.get, -1, "must hold 3")
+        >>> from functools import partial
+        >>> with open_ballots(np.array([[3], [4]])) as table:
+        ...     table.coded(["0"], partial(code_values, code={3: 0}.get, rule="must hold 3"))
         Traceback (most recent call last):
         ValueError: column '0' must hold 3, got 4
         """
-        columns = [self.columns[name] for name in names]
-        if all(isinstance(column, np.ndarray) for column in columns):
-            return _coded_arrays(names, columns, partial(code_values, code=code, missing=missing, rule=rule))
+        if isinstance(self.columns[names[0]], np.ndarray):
+            return _coded_arrays(self.read(names).columns, codes_of)
         found = []
         for name in names:
-            codes = code_values(name, values := self._values(name), code, missing, rule)
+            codes = codes_of(name, values := self._values(name))
             found.append(torch.tensor([codes[value] for value in values], dtype=torch.int64))
         return torch.stack(found, dim=1)
 
     def counts(self, name: str) -> Tensor:
         """A column of whole numbers from 0 on, in float64.
 
-        >>> read_table(np.array([[3.0], [0.5]])).counts("0")
+        >>> with open_ballots(np.array([[3.0], [0.5]])) as table:
+        ...     table.counts("0")
         Traceback (most recent call last):
         ValueError: column '0' must hold counts (0, 1, 2, ...), got 0.5
         """
@@ -100,7 +99,8 @@ class Table:
     def names(self, name: str) -> list[Any]:
         """A column of names, each of which is there and stands there once.
 
-        >>> read_table(np.array([[3], [3]])).names("0")
+        >>> with open_ballots(np.array([[3], [3]])) as table:
+        ...     table.names("0")
         Traceback (most recent call last):
         ValueError: column '0' must hold each name once, got 3 twice
         """
@@ -113,9 +113,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Rows:
-    """A table of Ibis. ``kind`` and ``text`` are those of ``Table``.
+    """A table of Ibis, and the ``kind`` of table that it came in, as ``make_table`` takes it.
 
-    ``for_owner`` are sentences about the data for its owner alone.
+    Where ``text`` is true, values are compared as text: files have no types that everyone agrees on (007 is a
+    number to some). ``for_owner`` are sentences about the data for its owner alone.
     """
 
     table: "ir.Table"
@@ -165,16 +166,10 @@ class Rows:
         with _errors_in_one_line("the table"):
             return query.to_pyarrow()
 
-    @contextmanager
-    def kept(self, table: "ir.Table", once: bool) -> "Iterator[ir.Table]":
-        """A table that is computed ``once``, where the data is, for several queries; or else for each."""
-        if not once:
-            yield table
-            return
+    def computed(self, table: "ir.Table") -> "CachedTable":
+        """A table that is computed once, where the data is, for several queries."""
         with _errors_in_one_line("the table"):
-            computed = table.cache()
-        with computed:
-            yield computed
+            return table.cache()
 
     @property
     def is_here(self) -> bool:
@@ -186,35 +181,25 @@ class Rows:
         size = self.table.aggregate(rows=self.table.count())
         return self.is_here and int(self.ask(size)["rows"][0].as_py()) * columns <= most
 
-    def read(self, names: Sequence[str]) -> Table:
+    def read(self, names: Sequence[str]) -> MemoryTable:
         """Reads columns into memory."""
-        return Table(_columns(self.ask(self.table.select(*names))), self.kind, self.text)
-
-
-def read_table(data: Any) -> Table:
-    """Reads data of every kind into memory.
-
-    The columns of an array or tensor have their numbers as names.
-
-    >>> list(read_table(torch.zeros(5, 2)).columns)
-    ['0', '1']
-    >>> read_table({1, 2})
-    Traceback (most recent call last):
-    TypeError: data must be a frame (pandas, polars, pyarrow), a table (Ibis, DuckDB, Spark), an array, ...
-    """
-    with open_ballots(data) as table:
-        return table if isinstance(table, Table) else table.read(table.columns)
+        return MemoryTable(_columns(self.ask(self.table.select(*names))))
 
 
 @contextmanager
-def open_ballots(data: Any) -> "Iterator[Table | Rows]":
-    """Opens what is in memory as it is, and other data as a table of Ibis."""
-    if isinstance(data, Table):
-        yield data
-    elif is_array(data):
-        yield _array_table(data)
+def open_ballots(data: Any) -> "Iterator[MemoryTable | Rows]":
+    """Opens what is in memory as it is, and other data as a table of Ibis.
+
+    The columns of an array or tensor have their numbers as names.
+
+    >>> with open_ballots(torch.zeros(5, 2)) as table:
+    ...     list(table.columns)
+    ['0', '1']
+    """
+    if is_array(data):
+        yield MemoryTable(_array_columns(data, "", (2,)))
     elif _library(data) in ("pandas", "polars", "pyarrow"):
-        yield Table(_columns(_arrow_table(data)), _library(data))
+        yield MemoryTable(_columns(_arrow_table(data)))
     else:
         with open_rows(data, in_order=True) as rows:
             yield rows
@@ -260,12 +245,10 @@ def open_rows(data: Any, *, in_order: bool = False) -> Iterator[Rows]:
         if library == "duckdb":
             rows: Any = _Relation(data)
         elif is_array(data):
-            rows = pyarrow.table(dict(_array_table(data, flat=True).columns))
+            rows = pyarrow.table(_array_columns(data, "biuf", (0, 1, 2)))
         else:
             rows = _arrow_table(data)
         names = list(data.columns) if library == "duckdb" else rows.column_names
-        if not names:
-            raise ValueError("the table must have at least one column, got none")
         check_columns("the table", names)
         with _errors_in_one_line("the table"):
             engine.con.register("rows", rows)
@@ -335,19 +318,18 @@ def _columns(table: "pyarrow.Table") -> dict[str, Any]:
     return dict(zip(table.column_names, table.columns, strict=True))
 
 
-def _array_table(data: Any, flat: bool = False) -> Table:
-    """An array of numbers; a single column without a second dimension is refused unless ``flat``."""
+def _array_columns(data: Any, kinds: str, dimensions: Sequence[int]) -> dict[str, Any]:
+    """The columns of an array by number; of these ``kinds`` of dtype, where some are given."""
     array = as_numpy(data)
-    if array.dtype.kind not in "biuf" or array.ndim > 2 or (array.ndim < 2 and not flat):
+    if (kinds and array.dtype.kind not in kinds) or array.ndim not in dimensions:
         raise ValueError(
-            f"data must be an array of numbers with rows and columns, got shape {list(array.shape)} "
-            f"of {array.dtype}"
+            f"data must be an array{' of numbers' * bool(kinds)} with rows and columns, got shape "
+            f"{list(array.shape)} of {array.dtype}"
         )
     array = array.reshape(-1, 1) if array.ndim < 2 else array
     # DuckDB reads no float16 and no other order of bytes
     dtype = np.dtype(np.float64) if array.dtype.kind == "f" else array.dtype.newbyteorder("=")
-    array = array.astype(dtype, copy=False)
-    return Table({str(number): column for number, column in enumerate(array.T)}, kind_of(data))
+    return {str(number): column for number, column in enumerate(array.astype(dtype, copy=False).T)}
 
 
 def _arrow_table(data: Any) -> "pyarrow.Table":
@@ -473,16 +455,17 @@ def chosen_columns(
 
 
 def code_values(
-    name: str, values: Sequence[Any], code: Callable[[Any], int | None], missing: int, rule: str
+    name: str, values: Sequence[Any], *, code: Callable[[Any], int | None], rule: str
 ) -> dict[Any, int]:
-    """The codes of the values of a column; a value whose ``code`` is None raises ValueError.
+    """The codes of the values of a column, -1 for a missing one; a value whose ``code`` is None raises
+    ValueError.
 
-    >>> code_values("age", [None, 4], {3: 0}.get, -1, "must hold 3")
+    >>> code_values("age", [None, 4], code={3: 0}.get, rule="must hold 3")
     Traceback (most recent call last):
     ValueError: column 'age' must hold 3, got 4
     """
     try:
-        codes = {value: missing if value is None else code(value) for value in set(values)}
+        codes = {value: -1 if value is None else code(value) for value in set(values)}
     except TypeError:  # a list, or something else that is no value
         raise ValueError(f"column {name!r} {rule}, got values of type {type(values[0]).__name__}") from None
     for value, own in codes.items():
@@ -558,10 +541,8 @@ def as_numpy(data: Any) -> "np.ndarray[Any, Any]":
 
 def are_files(data: Any) -> bool:
     """Whether ``data`` is the name of a file, or a list of them."""
-    many = (
-        isinstance(data, list | tuple) and len(data) > 0 and all(isinstance(one, str | Path) for one in data)
-    )
-    return isinstance(data, str | Path) or many
+    listed = data if isinstance(data, list | tuple) else [data]
+    return len(listed) > 0 and all(isinstance(one, str | Path) for one in listed)
 
 
 def _table_of_files(engine: "Backend", given: Sequence[str | Path]) -> "ir.Table":
@@ -583,29 +564,22 @@ def _table_of_files(engine: "Backend", given: Sequence[str | Path]) -> "ir.Table
         if not all(parquet):
             raise ValueError(f"files must be all CSV or all parquet, got both: {', '.join(files)}")
         return engine.read_parquet([escape(name) for name in files], union_by_name=True)
-    import ibis
-
-    parts = []
-    for (header, spans, delimiter), same in groupby(files, _dialect):
-        part = engine.read_csv(
-            [escape(name) for name in same],
-            columns=dict.fromkeys(header, "VARCHAR"),
-            delim=delimiter,
-            parallel=not spans,  # a thread that begins inside a cell takes its lines for rows
-            **_FIXED,
-        )
-        parts.append(part)
-    names = {name.lower(): name for part in reversed(parts) for name in part.columns}  # as first spelt
-    missing = ibis.null("string")
-    alike = []
-    for part in parts:
-        own = {name.lower(): part[name] for name in part.columns}
-        alike.append(part.select(**{name: own.get(low, missing) for low, name in names.items()}))
-    return ibis.union(*alike)
+    (header, delimiter, _), *others = dialects = [_dialect(name) for name in files]
+    for name, other in zip(files[1:], others, strict=True):
+        if other[:2] != (header, delimiter):
+            raise ValueError(f"files must have the same columns in the same order, got {files[0]} and {name}")
+    return engine.read_csv(
+        [escape(name) for name in files],
+        columns=dict.fromkeys(header, "VARCHAR"),
+        delim=delimiter,
+        # a thread that begins inside a cell takes its lines for rows
+        parallel=not any(spans for *_, spans in dialects),
+        **_FIXED,
+    )
 
 
-def _dialect(name: str) -> tuple[tuple[str, ...], bool, str]:
-    """The header of a CSV file, whether a cell holds a line break, and the delimiter: the header says it.
+def _dialect(name: str) -> tuple[tuple[str, ...], str, bool]:
+    """The header of a CSV file, the delimiter, which the header says, and whether a cell holds a line break.
 
     Guarantee: unless the file is refused, quotes stand at the ends of cells alone, and a line begins inside a
     cell if and only if the number of quotes before it is odd: no line, whatever it is, changes another one.
@@ -625,10 +599,8 @@ def _dialect(name: str) -> tuple[tuple[str, ...], bool, str]:
     if not any(header):
         raise ValueError(f"{name} must begin with a line of names of columns, got none: is it empty?")
     columns = [column or f"column{place}" for place, column in enumerate(header)]
-    if len(header) > _MOST_COLUMNS:
-        raise ValueError(f"{name} must have at most {_MOST_COLUMNS:,} columns, got {len(header):,}")
     check_columns(name, columns)
-    return tuple(columns), spans, delimiter
+    return tuple(columns), delimiter, spans
 
 
 def _spans(file: Any, delimiter: bytes) -> bool:
@@ -689,19 +661,18 @@ def _of_tables(library: str) -> Any:
         ) from None
 
 
-def _coded_arrays(
-    names: Sequence[str], columns: Sequence[Any], codes: Callable[[str, list[Any]], dict[Any, int]]
-) -> Tensor:
-    """``Table.coded`` of arrays, in int16, some rows at a time and one value after the other."""
-    found = np.zeros((len(columns[0]), len(columns)), np.int16)
-    for start in range(0, len(found), rows := max(1, _HELD // len(columns))):
-        block = np.stack([column[start : start + rows] for column in columns], axis=1)
+def _coded_arrays(columns: Mapping[str, Any], codes_of: Codes) -> Tensor:
+    """``MemoryTable.coded`` of arrays, in int16, some rows at a time and one value after the other."""
+    names, arrays = [*columns], [*columns.values()]
+    found = np.zeros((len(arrays[0]), len(names)), np.int16)
+    for start in range(0, len(found), rows := max(1, _HELD // len(names))):
+        block = np.stack([array[start : start + rows] for array in arrays], axis=1)
         left = np.ones(block.shape, bool)
         while left.any():
             place = int(left.argmax())
-            value = block.flat[place]
-            own, here = value.item() if hasattr(value, "item") else value, block == value
-            number = codes(names[place % len(names)], [own])[own]
+            [value] = block.flat[[place]].tolist()
+            here = block == value
+            number = codes_of(names[place % len(names)], [value])[value]
             if abs(number) >= 1 << 15:
                 raise ValueError(f"there must be at most {1 << 15:,} different values, got more")
             found[start : start + rows] += here * np.int16(number)  # far faster than at places
