@@ -251,7 +251,7 @@ class PrivacyEngine:
         # on a GPU in passes of one shape
         per_unit = plan.units.per_unit
         rows = plan.batches.rows * per_unit if on_gpu else None
-        gradients = kind(module, self.memory_budget, rows, per_unit, moving=bool(layout.settings))
+        gradients = kind(module, self.memory_budget, rows, per_unit)
         with layout.gathered():
             _check(gradients, layout, optimizer, self.mechanism)
         if layout.settings and (self.fisher_every or self.cuda_graphs is True):

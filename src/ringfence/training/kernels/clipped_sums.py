@@ -135,12 +135,8 @@ class Contribution(ABC):
         """The squared L2 norm of every example's gradient in float64, from above."""
 
     @abstractmethod
-    def rows(self) -> Tensor:
-        """The gradients, formed: n rows."""
-
-    @abstractmethod
-    def some(self, examples: slice) -> "Contribution":
-        """The gradients of some of the examples."""
+    def rows(self, examples: slice = ALL) -> Tensor:
+        """The gradients of some of the examples, formed: a row for each."""
 
     def held(self) -> "Contribution":
         """The same gradients, formed where they take less memory than their factors."""
@@ -174,11 +170,9 @@ class Rows(Contribution):
     def squares(self) -> Tensor:
         return row_lengths(self.gradients.unsqueeze(-1).flatten(1)).square() * (1 + 2.0**-20)
 
-    def rows(self) -> Tensor:
-        return self.gradients if self.gradients.dtype == torch.float64 else self.gradients.float()
-
-    def some(self, examples: slice) -> Contribution:
-        return Rows(self.gradients[examples])
+    def rows(self, examples: slice = ALL) -> Tensor:
+        some = self.gradients[examples]
+        return some if some.dtype == torch.float64 else some.float()
 
 
 @dataclass(eq=False)
@@ -237,7 +231,7 @@ class Products(Contribution):
             refuse_tf32(total)
             if right.is_cpu or self.window.is_point:  # cudnn would multiply as TF32
                 return self._unclamped(left.to(dtype), right.to(dtype))
-        for some, patches in self._chunks(left):
+        for some, patches in self._chunks(left, right):
             products = (some @ patches.mT).flatten(1)
             total += (products if limit is None else products.clamp_(-limit, limit)).sum(dim=0)
         return total.view(self._shape)
@@ -268,7 +262,7 @@ class Products(Contribution):
         scale: Tensor = torch.linalg.vector_norm(scales, dim=1)
         by_grams = 3 * places * (rows + columns) <= rows * columns  # in float64, which takes thrice the time
         measure = _gram_squares if by_grams else _product_lengths
-        measured = torch.cat([measure(*factors) for factors in self._chunks(left)])
+        measured = torch.cat([measure(*factors) for factors in self._chunks(left, right)])
         if by_grams:  # off by at most this number of ulps of |left|^2 |right|^2
             ulps = rows + columns + window.groups * places**2
             return (measured + ulps * torch.finfo(torch.float64).eps * scale.square()) * (1 + _SLACK)
@@ -277,14 +271,11 @@ class Products(Contribution):
         # Algorithms, 3.5); the matrix of these sums is no longer than |left| |right|.
         return (measured + places * torch.finfo(self._dtype).eps * scale).square() * (1 + _SLACK)
 
-    def rows(self) -> Tensor:
-        rows = torch.cat([some @ patches.mT for some, patches in self._chunks(self.left)])
+    def rows(self, examples: slice = ALL) -> Tensor:
+        start, stop, _ = (side * self.per_unit for side in examples.indices(len(self.left) // self.per_unit))
+        chunks = self._chunks(self.left[start:stop], self.right[start:stop])
+        rows = torch.cat([some @ patches.mT for some, patches in chunks])
         return rows.view(len(rows), *self._shape)
-
-    def some(self, examples: slice) -> Contribution:
-        count = len(self.right) // self.per_unit
-        start, stop, _ = (side * self.per_unit for side in examples.indices(count))
-        return Products(self.left[start:stop], self.right[start:stop], self.window, self.per_unit)
 
     def held(self) -> Contribution:
         rows, columns = self._shape[0], math.prod(self._shape[1:])
@@ -314,13 +305,13 @@ class Products(Contribution):
         )
         return product_sum_cuda if known else None
 
-    def _chunks(self, left: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """The factors of a few examples at a time: (m, groups, O / groups, L) and (m, groups, k, L)."""
+    def _chunks(self, left: Tensor, right: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """These factors, of a few examples at a time: (m, groups, O / groups, L) and (m, groups, k, L)."""
         outputs, places, groups = self._shape[0], self._places, self.window.groups
         columns = math.prod(self._shape[1:])
         entries = outputs * columns + places * (outputs + groups * columns)
         length = max(1, _CHUNK_ENTRIES * (1 if left.is_cpu else 16) // entries) * self.per_unit
-        for some, others in zip(left.split(length), self.right.split(length), strict=True):
+        for some, others in zip(left.split(length), right.split(length), strict=True):
             each = some.to(self._dtype).reshape(len(some), groups, outputs // groups, -1)
             yield self._joined(each), self._joined(self.window.patches(others.to(self._dtype)))
 
@@ -422,14 +413,11 @@ class Words(Contribution):
     def squares(self) -> Tensor:
         return row_lengths(self.values.flatten(1)).square() * (1 + 2.0**-20)
 
-    def rows(self) -> Tensor:
-        count = len(self.words)
-        tables = torch.arange(count, device=self.words.device).unsqueeze(1) * (self.size + 1)
-        sums = sum_rows(self.values, self.words + tables, count * (self.size + 1))
-        return sums.view(count, self.size + 1, -1)[:, : self.size]
-
-    def some(self, examples: slice) -> Contribution:
-        return Words(self.values[examples], self.words[examples], self.size)
+    def rows(self, examples: slice = ALL) -> Tensor:
+        words, size = self.words[examples], self.size + 1
+        tables = torch.arange(len(words), device=words.device).unsqueeze(1) * size
+        sums = sum_rows(self.values[examples], words + tables, len(words) * size)
+        return sums.view(len(words), size, -1)[:, :-1]
 
 
 @dataclass(eq=False)
@@ -447,20 +435,16 @@ class Together(Contribution):
 
     def sum(self, limit: float | None, weights: Tensor | None = None) -> Tensor:
         each = (
-            Rows(self.some(at).rows()).sum(limit, None if weights is None else weights[at])
+            Rows(self.rows(at)).sum(limit, None if weights is None else weights[at])
             for at in self._stretches()
         )
         return reduce(torch.add, each)
 
     def squares(self) -> Tensor:
-        return torch.cat([Rows(self.some(at).rows()).squares() for at in self._stretches()])
+        return torch.cat([Rows(self.rows(at)).squares() for at in self._stretches()])
 
-    def rows(self) -> Tensor:
-        return reduce(torch.add, (part.rows().reshape(-1, *self.shape) for part in self.parts))
-
-    def some(self, examples: slice) -> "Together":
-        count = len(range(*examples.indices(self.examples)))
-        return Together(tuple(part.some(examples) for part in self.parts), count, self.shape)
+    def rows(self, examples: slice = ALL) -> Tensor:
+        return reduce(torch.add, (part.rows(examples).reshape(-1, *self.shape) for part in self.parts))
 
     def _stretches(self) -> Iterator[slice]:
         """Which examples are formed together."""

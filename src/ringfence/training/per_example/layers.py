@@ -29,7 +29,7 @@ from ringfence.training.kernels.clipped_sums import (
 from ringfence.training.kernels.normalisation import group_norm_rows, layer_norm_rows
 from ringfence.training.kernels.standardised import Standardised
 from ringfence.training.per_example.attention import Attention
-from ringfence.training.per_example.isolation import RowRule, Rule, SteppedRule
+from ringfence.training.per_example.isolation import RowRule, Rule
 from ringfence.training.per_example.recurrent import Recurrent
 from ringfence.training.standardised import StandardisedConv2d
 
@@ -89,8 +89,6 @@ class Convolution(RowRule):
 
 class StandardisedConvolution(Convolution):
     """``StandardisedConv2d``: the gradient that is clipped is that by its weight before standardising."""
-
-    names = frozenset({"weight", "bias", "gain"})
 
     def contributions(self, units: int, gradient: Tensor, x: Tensor) -> dict[str, Contribution]:
         parts = super().contributions(units, gradient, x)
@@ -248,18 +246,13 @@ def known_layers(model: nn.Module) -> dict[str, Rule]:
     """
     names = {id(parameter): name for name, parameter in model.named_parameters()}  # one for each
     known: dict[str, Rule] = {}
-    covered: str | None = None  # the layer above, where its rule includes its children
     for name, layer in model.named_modules():
-        if covered is not None and name.startswith(covered):
-            continue
         rule = rule_of(layer)
-        stepped = rule is not None and issubclass(rule, SteppedRule)
-        whole = stepped or is_parametrized(layer)
-        covered = (f"{name}." if name else "") if whole else covered
-        own = layer.named_parameters(recurse=whole, remove_duplicate=False)
+        if rule is None or isinstance(known.get(name.rpartition(".")[0]), Attention):  # which knows its child
+            continue
+        own = layer.named_parameters(recurse=rule is Attention, remove_duplicate=False)
         trained = {own: names[id(parameter)] for own, parameter in own if parameter.requires_grad}
-        if rule is not None and trained.keys() <= (rule.names or trained.keys()):
-            known[name] = rule(name, layer, trained)
+        known[name] = rule(name, layer, trained)
     return known
 
 
