@@ -23,7 +23,6 @@ ALL = slice(None)
 _HAS_TRITON, _HAS_NUMBA = (find_spec(name) is not None for name in ("triton", "numba"))
 _CHUNK_ENTRIES = 1 << 20  # how many numbers of products are held at once, and 16 times that on a GPU
 _FORMED_ENTRIES = 1 << 22  # the same for gradients that are formed, and for outer products
-_SLACK = 2.0**-40  # more than a few roundings in float64 take
 
 
 def clipped_outer_sum(residuals: Tensor, features: Tensor, clip: float | Tensor) -> Tensor:
@@ -255,21 +254,25 @@ class Products(Contribution):
         if self._is_outer():  # an outer product is as long as its two vectors, multiplied
             norms = row_lengths(left.flatten(1)) * row_lengths(window.patches(right).flatten(1))
             return norms.square() * (1 + 2.0**-19)  # each norm is good to 2^-22
-        rows, columns = self._shape[0] // window.groups, math.prod(self._shape[1:])
         # each number of the input is in a patch at most once for each place of the kernel
-        lengths = [_group_lengths(values, window, self.per_unit) for values in (left, right)]
-        scales = lengths[0] * lengths[1] * math.sqrt(math.prod(window.kernel))
-        scale: Tensor = torch.linalg.vector_norm(scales, dim=1)
-        by_grams = 3 * places * (rows + columns) <= rows * columns  # in float64, which takes thrice the time
-        measure = _gram_squares if by_grams else _product_lengths
-        measured = torch.cat([measure(*factors) for factors in self._chunks(left, right)])
-        if by_grams:  # off by at most this number of ulps of |left|^2 |right|^2
-            ulps = rows + columns + window.groups * places**2
-            return (measured + ulps * torch.finfo(torch.float64).eps * scale.square()) * (1 + _SLACK)
+        scale = math.prod(
+            _lengths(each.flatten(2).unflatten(0, (-1, self.per_unit))) for each in (left, right)
+        )
+        scale = scale * math.sqrt(math.prod(window.kernel))
+        rows, columns = self._shape[0] // window.groups, math.prod(self._shape[1:])
+        chunks = self._chunks(left, right)
+        if 3 * places * (rows + columns) <= rows * columns:  # in float64, which takes thrice the time
+            squares = torch.cat([_gram_squares(*factors) for factors in chunks])
+            ulps = (
+                rows + columns + window.groups * places**2
+            )  # of |left|^2 |right|^2, by which it is off at most
+            return (squares + ulps * torch.finfo(torch.float64).eps * scale.square()) * (1 + 2.0**-40)
+        refuse_tf32(right.new_empty(0, dtype=self._dtype))
+        lengths = torch.cat([_lengths(some @ patches.mT) for some, patches in chunks])
         # Entry (a, b) of a product is off by at most g sum_t |left_ta| |right_tb| with g = L u / (1 - L u)
         # and u half an ulp of 1, in any order of the additions (Higham, Accuracy and Stability of Numerical
         # Algorithms, 3.5); the matrix of these sums is no longer than |left| |right|.
-        return (measured + places * torch.finfo(self._dtype).eps * scale).square() * (1 + _SLACK)
+        return (lengths + places * torch.finfo(self._dtype).eps * scale).square() * (1 + 2.0**-40)
 
     def rows(self, examples: slice = ALL) -> Tensor:
         start, stop, _ = (side * self.per_unit for side in examples.indices(len(self.left) // self.per_unit))
@@ -352,32 +355,17 @@ def _gram_squares(left: Tensor, right: Tensor) -> Tensor:
     return ((left.mT @ left) * (right.mT @ right)).sum(dim=(1, 2, 3))
 
 
-def _product_lengths(left: Tensor, right: Tensor) -> Tensor:
-    """|left right^T|, from above as far as the product is exact."""
-    refuse_tf32(left)
-    length: Tensor = torch.linalg.vector_norm(_length(left @ right.mT), dim=1)
-    return length
+def _lengths(values: Tensor) -> Tensor:
+    """The L2 norm of each example's numbers (n, ..., j, k), in float64 and from above.
 
-
-def _group_lengths(values: Tensor, window: Window, per_unit: int) -> Tensor:
-    """The L2 norms of each example's groups of channels, from above: (n, groups)."""
-    grouped = values.flatten(2).unflatten(1, (window.groups, -1))
-    lengths = _length(grouped if grouped.stride(3) == 1 else grouped.mT)
-    total: Tensor = torch.linalg.vector_norm(lengths.unflatten(0, (-1, per_unit)), dim=1)
-    return total
-
-
-def _length(values: Tensor) -> Tensor:
-    """The L2 norm of the last two dimensions, in float64 and from above: (n, groups).
-
-    Rows are summed in float32, where this takes a tenth of the time, and their lengths in float64.
+    Rows are summed in float32, where this takes a third of the time, and their lengths in float64.
     """
-    dtype = torch.promote_types(values.dtype, torch.float32)
-    numbers, settings = values.shape[2:].numel(), torch.finfo(dtype)
-    rows = torch.linalg.vector_norm(values, dim=3, dtype=dtype)
-    length: Tensor = torch.linalg.vector_norm(rows, dim=2, dtype=torch.float64)
-    margin = settings.eps * values.shape[3] + torch.finfo(torch.float64).eps * values.shape[2]
-    return length * (1 + margin) + 2 * math.sqrt(numbers * settings.tiny)
+    values = values if values.stride(-1) == 1 else values.mT
+    dtype, numbers = torch.promote_types(values.dtype, torch.float32), values.shape[1:].numel()
+    rows = torch.linalg.vector_norm(values, dim=-1, dtype=dtype)
+    lengths: Tensor = torch.linalg.vector_norm(rows.flatten(1), dim=1, dtype=torch.float64)
+    margin = torch.finfo(dtype).eps * values.shape[-1] + torch.finfo(torch.float64).eps * numbers
+    return lengths * (1 + margin) + 2 * math.sqrt(numbers * torch.finfo(dtype).tiny)
 
 
 @dataclass(eq=False)
@@ -473,6 +461,18 @@ def add_uses(parts: Iterable[Contribution], examples: int, shape: torch.Size) ->
     if all(isinstance(part, Rows) for part in uses):
         return Rows(reduce(torch.add, (part.rows() for part in uses)))
     return Together(uses, examples, shape)
+
+
+def matrix_and_bias(units: int, gradient: Tensor, x: Tensor) -> tuple[Products, Rows]:
+    """The gradients of a matrix that is applied to rows (n k, ..., width), and of the bias that is added.
+
+    >>> matrix, bias = matrix_and_bias(1, torch.ones(1, 2), torch.tensor([[3.0, 4.0]]))
+    >>> matrix.rows().squeeze(3), bias.rows()
+    (tensor([[[3., 4.],
+             [3., 4.]]]), tensor([[1., 1.]]))
+    """
+    left, right = (each.reshape(units, -1, each.shape[-1]) for each in (gradient, x.to(gradient.dtype)))
+    return Products(left.mT, right.mT), Rows(summed(left, 1))
 
 
 def sum_rows(rows: Tensor, places: Tensor, size: int) -> Tensor:

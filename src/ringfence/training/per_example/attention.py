@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ringfence.training.kernels.clipped_sums import ALL, Part, Products, Rows, summed
+from ringfence.training.kernels.clipped_sums import ALL, Part, matrix_and_bias
 from ringfence.training.per_example.isolation import Rule, Tape, UnfitError, enter_rows, in_autocast
 
 _NAMES = {"in_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias"}
@@ -88,14 +88,10 @@ class Attention(Rule):
         x, matrix, shift = in_autocast(x), attrgetter(weight)(self.layer), attrgetter(bias)(self.layer)
 
         def parts(gradient: Tensor, x: Tensor) -> Iterator[Part]:
-            left, right = (value.reshape(tape.units, -1, value.shape[-1]) for value in (gradient, x))
-            if weight in self.trained:
-                yield self.trained[weight], some, Products(left.mT, right.to(left.dtype).mT)
-            if bias in self.trained:
-                yield self.trained[bias], own, Rows(summed(left, 1))
+            yield from zip((weight, bias), (some, own), matrix_and_bias(tape.units, gradient, x), strict=True)
 
         output = functional.linear(x, matrix[some], None if shift is None else shift[own])
-        return tape.watch(output, x, parts)
+        return self.watch(tape, output, x, parts)
 
     def _mask(
         self, tape: Tape, between: Tensor | None, keys: Tensor | None, dtype: torch.dtype

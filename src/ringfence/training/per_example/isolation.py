@@ -224,6 +224,16 @@ class Rule:
         """The layer's outputs, computed outside of vmap and watched by the tape."""
         raise NotImplementedError
 
+    def watch(self, tape: Tape, output: Tensor, kept: Tensor, parts: Parts) -> Tensor:
+        """The output to go on with; ``parts(gradient, kept)`` go by the layer's own names of parameters."""
+
+        def trained(gradient: Tensor, kept: Tensor) -> Iterator[Part]:
+            for own, rows, contribution in parts(gradient, kept):
+                if own in self.trained:
+                    yield self.trained[own], rows, contribution
+
+        return tape.watch(output, kept, trained) if self.trained else output
+
     def rows(self, tape: Tape, value: Any, at: int, dimensions: int = 3) -> Tensor:
         """The rows of all examples of a tensor of the model's code, whose dimension ``at`` counts rows."""
         if not isinstance(value, Tensor) or value.is_nested or value.dim() != dimensions:
@@ -277,11 +287,9 @@ class RowRule(Rule):
         output = self.output(x)
 
         def parts(gradient: Tensor, x: Tensor) -> Iterator[Part]:
-            for own, contribution in self.contributions(tape.units, gradient, x).items():
-                if own in self.trained:
-                    yield self.trained[own], ALL, contribution
+            return ((own, ALL, each) for own, each in self.contributions(tape.units, gradient, x).items())
 
-        output = tape.watch(output, x, parts) if self.trained else output
+        output = self.watch(tape, output, x, parts)
         return tape.enter(output if self.pointwise else _split_rows(output, tape.examples))
 
 

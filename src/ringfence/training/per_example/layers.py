@@ -23,6 +23,7 @@ from ringfence.training.kernels.clipped_sums import (
     Rows,
     Window,
     Words,
+    matrix_and_bias,
     summed,
     unit_sums,
 )
@@ -41,10 +42,9 @@ class Linear(RowRule):
     turned = False
 
     def contributions(self, units: int, gradient: Tensor, x: Tensor) -> dict[str, Contribution]:
-        left = gradient.reshape(units, -1, gradient.shape[-1])
-        right = x.to(gradient.dtype).reshape(units, -1, x.shape[-1])
-        weight = Products(right.mT, left.mT) if self.turned else Products(left.mT, right.mT)
-        return {"weight": weight, "bias": Rows(summed(left, 1))}
+        weight, bias = matrix_and_bias(units, gradient, x)
+        weight = Products(weight.right, weight.left) if self.turned else weight
+        return {"weight": weight, "bias": bias}
 
 
 class TurnedLinear(Linear):
@@ -60,14 +60,8 @@ class Convolution(RowRule):
 
     def __init__(self, *known: Any) -> None:
         super().__init__(*known)
-        padding = self.layer.padding
-        if padding == "valid":
-            padding = (0,) * len(self.layer.kernel_size)
-        elif padding == "same":
-            padding = tuple(gap // 2 for gap in _gaps(self.layer))
-        settings = (self.layer.stride, padding, self.layer.dilation, self.layer.groups)
-        self._window = Window(self.layer.kernel_size, *settings)
-        self._places = tuple(range(2, 2 + len(self.layer.kernel_size)))
+        layer, padding = self.layer, tuple(_gaps(self.layer)[::-2])
+        self._window = Window(layer.kernel_size, layer.stride, padding, layer.dilation, layer.groups)
 
     @staticmethod
     def suits(layer: Any) -> bool:
@@ -76,15 +70,17 @@ class Convolution(RowRule):
         >>> [Convolution.suits(nn.Conv1d(1, 1, 2, padding=padding)) for padding in (1, "same")]
         [True, False]
         """
-        even = layer.padding != "same" or all(gap % 2 == 0 for gap in _gaps(layer))
-        return even and layer.padding_mode == "zeros"
+        gaps = _gaps(layer)
+        return gaps[::2] == gaps[1::2] and layer.padding_mode == "zeros"
 
     def unfit(self, x: Tensor) -> str | None:
-        return None if x.dim() == 2 + len(self._places) else f"is given a tensor of {x.dim()} dimensions"
+        fits = x.dim() == 2 + len(self.layer.kernel_size)
+        return None if fits else f"is given a tensor of {x.dim()} dimensions"
 
     def contributions(self, units: int, gradient: Tensor, x: Tensor) -> dict[str, Contribution]:
         product = Products(gradient, x.to(gradient.dtype), self._window, len(x) // units)
-        return {"weight": product, "bias": Rows(unit_sums(summed(gradient, *self._places), units))}
+        bias = summed(gradient, *range(2, gradient.dim()))
+        return {"weight": product, "bias": Rows(unit_sums(bias, units))}
 
 
 class StandardisedConvolution(Convolution):
@@ -102,8 +98,9 @@ class StandardisedConvolution(Convolution):
 
 
 def _gaps(layer: Any) -> list[int]:
-    """How far the window of a convolution reaches along each dimension."""
-    return [d * (k - 1) for d, k in zip(layer.dilation, layer.kernel_size, strict=True)]
+    """The zeros that a convolution adds on both sides of each dimension, of the last one first."""
+    gaps: list[int] = layer._reversed_padding_repeated_twice
+    return gaps
 
 
 class Embedding(RowRule):
@@ -159,9 +156,6 @@ class LayerNorm(RowRule):
 
 class GroupNorm(RowRule):
     """``nn.GroupNorm``, by a kernel that takes channels last as they are."""
-
-    def unfit(self, x: Tensor) -> str | None:
-        return None if x.dim() > 1 else "is given a tensor of 1 dimension"
 
     def output(self, x: Tensor) -> Tensor:
         layer = self.layer

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ringfence.training.kernels.clipped_sums import ALL, Part, Products, Rows, summed
+from ringfence.training.kernels.clipped_sums import ALL, Part, matrix_and_bias
 from ringfence.training.per_example.isolation import Rule, Tape, enter_rows, in_autocast
 
 State = tuple[Tensor, ...]  # (n, width) each: the hidden state, and the cell of an LSTM
@@ -72,15 +72,11 @@ class Recurrent(Rule):
                 first, last = gradient.split([2 * width, width], dim=2)
                 by_state = torch.cat([first, last * stacked(resets).to(last.dtype)], dim=2)
             for to, slopes, seen in (("ih", gradient, x), ("hh", by_state, stacked(before))):
-                left, right = (each.reshape(tape.units, -1, each.shape[2]) for each in (slopes, seen))
-                if f"weight_{to}{suffix}" in self.trained:
-                    product = Products(left.mT, right.to(left.dtype).mT)
-                    yield self.trained[f"weight_{to}{suffix}"], ALL, product
-                if f"bias_{to}{suffix}" in self.trained:
-                    yield self.trained[f"bias_{to}{suffix}"], ALL, Rows(summed(left, 1))
+                names = f"weight_{to}{suffix}", f"bias_{to}{suffix}"
+                yield from zip(names, (ALL, ALL), matrix_and_bias(tape.units, slopes, seen), strict=True)
 
         x = in_autocast(x)
-        arriving = tape.watch(functional.linear(x, weights[0], biases[0]), x, parts).unbind(1)
+        arriving = self.watch(tape, functional.linear(x, weights[0], biases[0]), x, parts).unbind(1)
         outputs: list[Tensor] = []
         for here in reversed(arriving) if backward else arriving:
             before.append(state[0].detach())
