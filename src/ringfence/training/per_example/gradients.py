@@ -83,7 +83,7 @@ class ExampleGradients:
         self._reasons: dict[str, str] = {}  # why layers that have a rule are left out, by parameter
         self._layers: dict[str, nn.Module] = {}
         self._seen: tuple[Any, ...] = ()  # the state of the model for which this was decided
-        self._autocast: tuple[str, torch.dtype, bool] | None = None  # that of the last forward pass
+        self._autocast = ("cpu", torch.bfloat16, False)  # that of the last forward pass
         self._fitting: int | None = None
         self._kept: tuple[Inputs, list[Pass]] | None = None
 
@@ -319,7 +319,7 @@ class ExampleGradients:
         """The outputs for example i by itself, in a row, and the copy of the model that made them."""
         args, kwargs = tree_map(lambda value: value[i : i + 1], inputs)
         copy = deepcopy(self.model)
-        with self._autocasting():
+        with torch.autocast(*self._autocast):
             outputs = copy(*args, **kwargs)
         return tree_map(lambda output: first_row(output).unsqueeze(0), outputs), copy
 
@@ -327,10 +327,6 @@ class ExampleGradients:
         """Keeps the precision that the user's loop asks for, because the way back comes after it."""
         kind = tree_leaves(inputs)[0].device.type
         self._autocast = (kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
-
-    def _autocasting(self) -> AbstractContextManager[object]:
-        """The precision of the last forward pass."""
-        return nullcontext() if self._autocast is None else torch.autocast(*self._autocast)
 
     @contextmanager
     def _plain_precision(self) -> Iterator[None]:
@@ -343,15 +339,15 @@ class ExampleGradients:
         """How many examples the memory budget holds: half as much again as a pass keeps, for gradients."""
         if self._fitting is None:
             copied = sum(self.parameters[name].numel() for name in self._copied)
-            first = tree_map(lambda tensor: tensor[:1], inputs)
-            two = tree_map(lambda tensor: torch.cat([tensor, tensor]), first)
+
+            def kept(rows: int) -> int:
+                args, kwargs = tree_map(lambda value: torch.cat([value[:1]] * rows), inputs)
+                return bytes_kept(lambda: deepcopy(self.model)(*args, **kwargs))
+
             with _same_draws(inputs), warnings.catch_warnings():  # weights do not count
                 warnings.simplefilter("ignore")  # cudnn's, about the weights of a copy
-                one, both = (
-                    bytes_kept(lambda: deepcopy(self.model)(*args, **kwargs))  # noqa: B023
-                    for args, kwargs in (first, two)
-                )
-            self._fitting = max(1, 2 * self.memory_budget // (3 * (max(1, both - one) + 4 * copied)))
+                each = max(1, kept(2) - kept(1))
+            self._fitting = max(1, 2 * self.memory_budget // (3 * (each + 4 * copied)))
         return self._fitting
 
     # -- passes
@@ -421,7 +417,7 @@ class ExampleGradients:
                 nullcontext() if tracing else without_gradients(self.parameters.values()),
                 watched(self._known.values(), tape),
                 nothing_kept(self._layers),
-                self._autocasting(),
+                torch.autocast(*self._autocast),
             ):
                 outputs = tape.run(self.model, inputs, {name: self.parameters[name] for name in self._copied})
         except UnfitError as error:

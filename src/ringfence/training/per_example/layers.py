@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils.parametrizations import _SpectralNorm
@@ -120,8 +121,10 @@ class Embedding(RowRule):
         return {"weight": Words.at_places(rows, words, self.layer.num_embeddings)}
 
 
-class EmbeddingBag(RowRule):
+class EmbeddingBag(Embedding):
     """``nn.EmbeddingBag`` of bags of one size: every word of a bag has the gradient of the bag."""
+
+    pointwise = False
 
     @staticmethod
     def suits(layer: Any) -> bool:
@@ -132,8 +135,7 @@ class EmbeddingBag(RowRule):
 
     def contributions(self, units: int, gradient: Tensor, x: Tensor) -> dict[str, Contribution]:
         share = gradient if self.layer.mode == "sum" else gradient / x.shape[1]
-        rows = share.unsqueeze(1).expand(*x.shape, -1).reshape(units, -1, gradient.shape[-1])
-        return {"weight": Words.at_places(rows, x.reshape(units, -1).long(), self.layer.num_embeddings)}
+        return super().contributions(units, share.unsqueeze(1).expand(*x.shape, -1), x)
 
 
 class LayerNorm(RowRule):
@@ -174,10 +176,8 @@ class FrozenNorm(RowRule):
         return is_frozen(layer)
 
     def contributions(self, units: int, gradient: Tensor, x: Tensor) -> dict[str, Contribution]:
-        layer, shape = self.layer, (-1, *(1,) * (x.dim() - 2))
-        normalised = (x - layer.running_mean.view(shape)) * (layer.running_var + layer.eps).rsqrt().view(
-            shape
-        )
+        layer = self.layer
+        normalised = functional.batch_norm(x, layer.running_mean, layer.running_var, eps=layer.eps)
         each = (value.unflatten(0, (units, -1)) for value in (gradient * normalised, gradient))
         weight, bias = (summed(value, 1, *range(3, value.dim())) for value in each)
         return {"weight": Rows(weight), "bias": Rows(bias)}
