@@ -255,10 +255,8 @@ class Products(Contribution):
             norms = row_lengths(left.flatten(1)) * row_lengths(window.patches(right).flatten(1))
             return norms.square() * (1 + 2.0**-19)  # each norm is good to 2^-22
         # each number of the input is in a patch at most once for each place of the kernel
-        scale = math.prod(
-            _lengths(each.flatten(2).unflatten(0, (-1, self.per_unit))) for each in (left, right)
-        )
-        scale = scale * math.sqrt(math.prod(window.kernel))
+        each = (_lengths(part.flatten(2).unflatten(0, (-1, self.per_unit))) for part in (left, right))
+        scale = reduce(torch.mul, each) * math.sqrt(math.prod(window.kernel))
         rows, columns = self._shape[0] // window.groups, math.prod(self._shape[1:])
         chunks = self._chunks(left, right)
         if 3 * places * (rows + columns) <= rows * columns:  # in float64, which takes thrice the time

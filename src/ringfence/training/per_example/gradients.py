@@ -69,7 +69,7 @@ class ExampleGradients:
     tensor([2., 0.])
     """
 
-    _place = staticmethod(id)  # tells one tensor of the model from another
+    _place: Callable[[Tensor], int] = staticmethod(id)  # tells one tensor of the model from another
 
     def __init__(
         self, model: nn.Module, memory_budget: int | None = None, rows: int | None = None, per_unit: int = 1
@@ -388,10 +388,10 @@ class ExampleGradients:
             for start in range(0, count, each):
                 own = slice(start, start + each)
                 part = tree_map(lambda value: value[own], inputs)  # noqa: B023
-                passes = list(self._separate(part, places[own], keep, one_unit=True))
+                passes = list(self._separate(part, own, keep, one_unit=True))
                 tapes = tuple(one.tapes[0] for one in passes)
                 outputs = _joined([one.outputs for one in passes])
-                yield Pass(tapes, outputs, each, torch.cat([one.rows for one in passes]))
+                yield Pass(tapes, outputs, each, torch.cat([places[one.rows] for one in passes]))
 
     def _fill_up(self, inputs: Inputs, size: int) -> Inputs:
         """The inputs, filled up with copies of themselves."""
