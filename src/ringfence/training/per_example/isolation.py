@@ -23,8 +23,7 @@ from torch._C import _functorch
 from torch._functorch.vmap import lazy_load_decompositions  # type: ignore[attr-defined]
 from torch.backends import mha
 from torch.func import functional_call
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import multi_head_attention_forward, scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -105,7 +104,9 @@ class Tape:
 
     def values(self, given: Any) -> Tensor | None:
         """The values of all examples (n, ...) of a tensor of the model's code; None if they share it."""
-        if not _functorch.is_batchedtensor(given) or _functorch.maybe_get_level(given) != self.level:
+        if not isinstance(given, Tensor) or not _functorch.is_batchedtensor(given):
+            return None
+        if _functorch.maybe_get_level(given) != self.level:
             return None
         place, inside = _functorch.maybe_get_bdim(given), _functorch.get_unwrapped(given)
         return inside.movedim(place, 0) if place else inside
@@ -345,31 +346,21 @@ class BatchFunctions(TorchFunctionMode):
                 return bool(answers[0])
         elif func is scaled_dot_product_attention:
             return self._attention(*args, **(kwargs or {}))
-        elif func is multi_head_attention_forward:  # whose attention vmap can do in steps
-            with sdpa_kernel(SDPBackend.MATH):
-                return func(*args, **(kwargs or {}))
         elif func is torch.prelu:  # which autocast does not reach under vmap
             return torch.prelu(args[0], args[1].to(args[0].dtype))
         return func(*args, **(kwargs or {}))
 
     def _attention(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attn_mask: Tensor | None = None,
-        *args: Any,
-        **more: Any,
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Any = None, *args: Any, **more: Any
     ) -> Tensor:
-        given = (query, key, value) if attn_mask is None else (query, key, value, attn_mask)
+        given = (query, key, value, more.pop("attn_mask", mask))
         rows = [self._tape.values(each) for each in given]
-        fits = all(each is not None for each in rows[:3]) and all(each.dim() == 4 for each in given[:3])
-        if not fits or (attn_mask is not None and rows[3] is not None and attn_mask.dim() != 4):
-            return scaled_dot_product_attention(query, key, value, attn_mask, *args, **more)
+        fits = all(each is not None for each in rows[:3])
+        if not fits or any(row is not None and row.dim() != 5 for row in rows):
+            return scaled_dot_product_attention(*given, *args, **more)
         with _outside():
             flat = [each if row is None else row.flatten(0, 1) for each, row in zip(given, rows, strict=True)]
-            mask = flat[3] if len(flat) > 3 else None
-            output = scaled_dot_product_attention(flat[0], flat[1], flat[2], mask, *args, **more)
+            output = scaled_dot_product_attention(*flat, *args, **more)
             return self._tape.enter(_split_rows(output, self._tape.examples))
 
 
