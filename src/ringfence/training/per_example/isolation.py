@@ -353,14 +353,14 @@ class BatchFunctions(TorchFunctionMode):
     def _attention(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Any = None, *args: Any, **more: Any
     ) -> Tensor:
-        given = (query, key, value, more.pop("attn_mask", mask))
+        given: tuple[Any, ...] = (query, key, value, more.pop("attn_mask", mask))
         rows = [self._tape.values(each) for each in given]
         fits = all(each is not None for each in rows[:3])
         if not fits or any(row is not None and row.dim() != 5 for row in rows):
             return scaled_dot_product_attention(*given, *args, **more)
         with _outside():
-            flat = [each if row is None else row.flatten(0, 1) for each, row in zip(given, rows, strict=True)]
-            output = scaled_dot_product_attention(*flat, *args, **more)
+            flat = (each if row is None else row.flatten(0, 1) for each, row in zip(given, rows, strict=True))
+            output: Tensor = scaled_dot_product_attention(*flat, *args, **more)  # type: ignore[arg-type]
             return self._tape.enter(_split_rows(output, self._tape.examples))
 
 

@@ -130,9 +130,6 @@ class EmbeddingBag(Embedding):
     def suits(layer: Any) -> bool:
         return Embedding.suits(layer) and layer.mode in ("sum", "mean") and layer.padding_idx is None
 
-    def unfit(self, x: Tensor) -> str | None:
-        return None if x.dim() == 2 else f"is given a tensor of {x.dim()} dimensions"
-
     def contributions(self, units: int, gradient: Tensor, x: Tensor) -> dict[str, Contribution]:
         share = gradient if self.layer.mode == "sum" else gradient / x.shape[1]
         return super().contributions(units, share.unsqueeze(1).expand(*x.shape, -1), x)
