@@ -132,12 +132,13 @@ class ExampleGradients:
         self._kept = None
         self._remember_autocast(inputs)
         count = len(tree_leaves(inputs)[0])
-        with torch.no_grad():
-            if not count:  # not every model takes no rows: one of zeros, which is dropped
+        if not count or self._falls_back(inputs):
+            with torch.no_grad():
+                if count:
+                    return _joined([self._alone(inputs, i)[0] for i in range(count)])
+                # not every model takes no rows: one of zeros, which is dropped
                 zeros = tree_map(lambda value: value.new_zeros(1, *value.shape[1:]), inputs)
                 return tree_map(lambda output: output[:0], self._alone(zeros, 0)[0])
-            if self._falls_back(inputs):
-                return _joined([self._alone(inputs, i)[0] for i in range(count)])
         keep = count <= self._at_once(inputs)
         passes = list(self._passes(inputs, keep))
         if keep:

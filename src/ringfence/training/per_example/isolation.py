@@ -480,6 +480,8 @@ def nothing_kept(layers: Mapping[str, nn.Module]) -> Iterator[None]:
 
 def _versions(layer: nn.Module) -> dict[str, tuple[int, int]]:
     """Changes when a buffer of the layer is replaced or written to."""
+    if not layer._buffers:  # as most layers have none
+        return {}
     buffers = layer._buffers.items()
     return {own: (id(value), -1 if value is None else value._version) for own, value in buffers}
 
