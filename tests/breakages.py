@@ -1338,12 +1338,12 @@ rows clipped in place of units
 +         self.units = self.examples
 @ src/ringfence/training/per_example/gradients.py: training/engine/units
 a unit whose rows decide differently clipped in parts
--             if not one_unit and self.per_unit > 1:
-+             if False:
+-             if one_unit or torch.equal(answers, answers[::each].repeat_interleave(each)):
++             if True:
 @ src/ringfence/training/kernels/standardised.py: training/per_example/layers
 the gradient by standardised filters clipped in place of that by the weight
--         return self._mapped(self._product.rows())
-+         return self._product.rows()
+-         return self._mapped(self._product.rows(examples))
++         return self._product.rows(examples)
 
 @ src/ringfence/training/engine/engine.py: training/engine/engine
 an engine that begins in a fork
@@ -1583,8 +1583,8 @@ the clamped sum of a layer adds products as they are
 - (products if limit is None else products.clamp_(-limit, limit))
 + products
 lengths of products are taken as computed, though they were rounded
-- (measured + places * torch.finfo(self._dtype).eps * scale)
-+ measured
+- (lengths + places * torch.finfo(self._dtype).eps * scale)
++ lengths
 
 @ src/ringfence/training/linear.py: fuzz/arguments
 steps without end
@@ -1613,7 +1613,7 @@ layers switched back behind the engine's back
 -         refuse_layers(self.model)
 @ src/ringfence/training/per_example/gradients.py: training/per_example/layers
 a shared parameter clipped in each of its layers
--                 if name in several:
+-                 if one.tapes[0].uses[name] > 1:
 +                 if False:
 @ src/ringfence/training/per_example/gradients.py: training/per_example/memory
 copies of the model held by the graph that their memory was measured with
@@ -1634,7 +1634,7 @@ the gradient of a known layer missed where its weight is used elsewhere
 each call of a layer clipped by itself
 - tape.uses[name] += 1
 + tape.uses[name] = 1
-@ src/ringfence/training/per_example/isolation.py: training/per_example/layers
+@ src/ringfence/training/per_example/attention.py: training/per_example/layers
 attentions that share a matrix clipped in pieces
 - if any(tape.uses[name] > 1 for name in self.trained.values()):
 + if False:
@@ -1651,8 +1651,8 @@ copies of a parameter that examples share
 + parameter.detach().expand(self.examples, *parameter.shape)
 @ src/ringfence/training/per_example/isolation.py: training/per_example/memory
 activations held by a cycle through the graph when a pass has ended
--             self.tape.receive = _nobody
-+             pass
+-                 tape.receive = _nobody
++                 pass
 
 @ src/ringfence/training/per_example/layers.py: training/isolation
 a normalisation over all examples taken for one that looks at rows
@@ -1666,14 +1666,15 @@ batch normalisation let through
 
 @ src/ringfence/training/per_example/isolation.py: training/per_example/isolation
 inputs kept in attributes of layers
-- names = _attributes_kept(layer, attributes, answered)
-+ names = []
+-                 kept += [(name, layer, own) for own, value in now.items() if _is_of_pass(value)]
++                 pass
 answers about examples kept in attributes of layers
--     if asked:
-+     if False:
+-                 now.clear()
+-                 now.update(attributes)
++                 pass
 @ src/ringfence/training/per_example/isolation.py: training/isolation training/per_example/isolation
 running statistics of private data kept
--             if now != marks:
+-             if written != versions:
 +             if False:
 
 @ src/ringfence/training/probe.py: training/probe_accounts

@@ -159,7 +159,8 @@ def test_sums_and_squares_of_convolutions(device: str, dtype: torch.dtype, name:
     if device == "cpu":
         assert bool((squares >= exact).all())
     for i in range(len(each)):
-        alone = products.some(slice(i, i + 1)).sum(None).cpu()
+        pair = products.left[i : i + 1], products.right[i : i + 1]
+        alone = Products(*pair, products.window).sum(None).cpu()
         assert float(squares[i]) * (1 + 2.0**-22) >= float(alone.double().square().sum())  # one rounding
 
 
@@ -186,14 +187,14 @@ def test_every_kind_of_contribution(contribution: Contribution, formed: Tensor) 
             (each.sum(0.7), formed.clamp(-0.7, 0.7).sum(dim=0)),
             (each.sum(0.7, weights), scaled.clamp(-0.7, 0.7).sum(dim=0)),
             (each.rows(), formed),
-            (each.some(slice(1, 4)).rows(), formed[1:4]),
+            (each.rows(slice(1, 4)), formed[1:4]),
         ):
             assert torch.allclose(got.reshape(wanted.shape), wanted.to(got), atol=1e-4)
         exact = formed.double().flatten(1).square().sum(dim=1)
         squares = each.squares()
         assert squares.dtype == torch.float64
         assert torch.all(squares >= exact)
-        assert torch.allclose(squares, exact, rtol=1e-4)
+        assert torch.allclose(squares, exact, rtol=3e-4)
 
 
 def test_squares_hold_where_everything_cancels() -> None:

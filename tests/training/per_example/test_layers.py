@@ -12,6 +12,7 @@ from ringfence.training.per_example.gradients import ExampleGradients
 from ringfence.training.per_example.layers import rule_of
 from ringfence.training.standardised import StandardisedConv2d
 from tests.training.per_example.alone import agree, drawn, words
+from tests.training.per_example.test_gradients import Around
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:There is a performance drop"),
@@ -452,6 +453,11 @@ USES: dict[str, tuple[Callable[[], nn.Module], Tensor, dict[str, str]]] = {
         },
     ),
     "linear several times": (lambda: Repeated(lambda: nn.Linear(4, 4)), drawn(5, 3, 4), {}),
+    "recurrent several times": (
+        lambda: Repeated(lambda: Around(nn.GRU(4, 4, batch_first=True))),
+        drawn(5, 3, 4),
+        {},
+    ),
     "normalisation several times": (lambda: Repeated(lambda: nn.LayerNorm(4)), drawn(5, 3, 4), {}),
     "unknown several times": (
         lambda: Repeated(lambda: nn.PReLU(init=0.3)),

@@ -235,7 +235,7 @@ class PrivacyEngine:
         kind = RecordedGradients if records else ExampleGradients
         per_unit = plan.units.per_unit
         rows = plan.batches.rows * per_unit if on_gpu else None  # on a GPU in passes of one shape
-        gradients = kind(module, self.memory_budget, rows, per_unit, moving=sharded)
+        gradients = kind(module, self.memory_budget, rows, per_unit)
         with layout.gathered():
             _check(gradients, layout, optimizer, self.mechanism)
         if self.fisher_every:

@@ -23,7 +23,6 @@ ALL = slice(None)
 _HAS_TRITON, _HAS_NUMBA = (find_spec(name) is not None for name in ("triton", "numba"))
 _CHUNK_ENTRIES = 1 << 20  # how many numbers of products are held at once, and 16 times that on a GPU
 _FORMED_ENTRIES = 1 << 22  # the same for gradients that are formed, and for outer products
-_SLACK = 2.0**-40  # more than a few roundings in float64 take
 
 
 def clipped_outer_sum(residuals: Tensor, features: Tensor, clip: float | Tensor) -> Tensor:
@@ -135,12 +134,8 @@ class Contribution(ABC):
         """The squared L2 norm of every example's gradient in float64, from above."""
 
     @abstractmethod
-    def rows(self) -> Tensor:
-        """The gradients, formed: n rows."""
-
-    @abstractmethod
-    def some(self, examples: slice) -> "Contribution":
-        """The gradients of some of the examples."""
+    def rows(self, examples: slice = ALL) -> Tensor:
+        """The gradients of some of the examples, formed: a row for each."""
 
     def held(self) -> "Contribution":
         """The same gradients, formed where they take less memory than their factors."""
@@ -174,11 +169,9 @@ class Rows(Contribution):
     def squares(self) -> Tensor:
         return row_lengths(self.gradients.unsqueeze(-1).flatten(1)).square() * (1 + 2.0**-20)
 
-    def rows(self) -> Tensor:
-        return self.gradients if self.gradients.dtype == torch.float64 else self.gradients.float()
-
-    def some(self, examples: slice) -> Contribution:
-        return Rows(self.gradients[examples])
+    def rows(self, examples: slice = ALL) -> Tensor:
+        some = self.gradients[examples]
+        return some if some.dtype == torch.float64 else some.float()
 
 
 @dataclass(eq=False)
@@ -237,7 +230,7 @@ class Products(Contribution):
             refuse_tf32(total)
             if right.is_cpu or self.window.is_point:  # cudnn would multiply as TF32
                 return self._unclamped(left.to(dtype), right.to(dtype))
-        for some, patches in self._chunks(left):
+        for some, patches in self._chunks(left, right):
             products = (some @ patches.mT).flatten(1)
             total += (products if limit is None else products.clamp_(-limit, limit)).sum(dim=0)
         return total.view(self._shape)
@@ -261,30 +254,29 @@ class Products(Contribution):
         if self._is_outer():  # an outer product is as long as its two vectors, multiplied
             norms = row_lengths(left.flatten(1)) * row_lengths(window.patches(right).flatten(1))
             return norms.square() * (1 + 2.0**-19)  # each norm is good to 2^-22
-        rows, columns = self._shape[0] // window.groups, math.prod(self._shape[1:])
         # each number of the input is in a patch at most once for each place of the kernel
-        lengths = [_group_lengths(values, window, self.per_unit) for values in (left, right)]
-        scales = lengths[0] * lengths[1] * math.sqrt(math.prod(window.kernel))
-        scale: Tensor = torch.linalg.vector_norm(scales, dim=1)
-        by_grams = 3 * places * (rows + columns) <= rows * columns  # in float64, which takes thrice the time
-        measure = _gram_squares if by_grams else _product_lengths
-        measured = torch.cat([measure(*factors) for factors in self._chunks(left)])
-        if by_grams:  # off by at most this number of ulps of |left|^2 |right|^2
-            ulps = rows + columns + window.groups * places**2
-            return (measured + ulps * torch.finfo(torch.float64).eps * scale.square()) * (1 + _SLACK)
+        each = (_lengths(part.flatten(2).unflatten(0, (-1, self.per_unit))) for part in (left, right))
+        scale = reduce(torch.mul, each) * math.sqrt(math.prod(window.kernel))
+        rows, columns = self._shape[0] // window.groups, math.prod(self._shape[1:])
+        chunks = self._chunks(left, right)
+        if 3 * places * (rows + columns) <= rows * columns:  # in float64, which takes thrice the time
+            squares = torch.cat([_gram_squares(*factors) for factors in chunks])
+            ulps = (
+                rows + columns + window.groups * places**2
+            )  # of |left|^2 |right|^2, by which it is off at most
+            return (squares + ulps * torch.finfo(torch.float64).eps * scale.square()) * (1 + 2.0**-40)
+        refuse_tf32(right.new_empty(0, dtype=self._dtype))
+        lengths = torch.cat([_lengths(some @ patches.mT) for some, patches in chunks])
         # Entry (a, b) of a product is off by at most g sum_t |left_ta| |right_tb| with g = L u / (1 - L u)
         # and u half an ulp of 1, in any order of the additions (Higham, Accuracy and Stability of Numerical
         # Algorithms, 3.5); the matrix of these sums is no longer than |left| |right|.
-        return (measured + places * torch.finfo(self._dtype).eps * scale).square() * (1 + _SLACK)
+        return (lengths + places * torch.finfo(self._dtype).eps * scale).square() * (1 + 2.0**-40)
 
-    def rows(self) -> Tensor:
-        rows = torch.cat([some @ patches.mT for some, patches in self._chunks(self.left)])
+    def rows(self, examples: slice = ALL) -> Tensor:
+        start, stop, _ = (side * self.per_unit for side in examples.indices(len(self.left) // self.per_unit))
+        chunks = self._chunks(self.left[start:stop], self.right[start:stop])
+        rows = torch.cat([some @ patches.mT for some, patches in chunks])
         return rows.view(len(rows), *self._shape)
-
-    def some(self, examples: slice) -> Contribution:
-        count = len(self.right) // self.per_unit
-        start, stop, _ = (side * self.per_unit for side in examples.indices(count))
-        return Products(self.left[start:stop], self.right[start:stop], self.window, self.per_unit)
 
     def held(self) -> Contribution:
         rows, columns = self._shape[0], math.prod(self._shape[1:])
@@ -314,13 +306,13 @@ class Products(Contribution):
         )
         return product_sum_cuda if known else None
 
-    def _chunks(self, left: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """The factors of a few examples at a time: (m, groups, O / groups, L) and (m, groups, k, L)."""
+    def _chunks(self, left: Tensor, right: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """These factors, of a few examples at a time: (m, groups, O / groups, L) and (m, groups, k, L)."""
         outputs, places, groups = self._shape[0], self._places, self.window.groups
         columns = math.prod(self._shape[1:])
         entries = outputs * columns + places * (outputs + groups * columns)
         length = max(1, _CHUNK_ENTRIES * (1 if left.is_cpu else 16) // entries) * self.per_unit
-        for some, others in zip(left.split(length), self.right.split(length), strict=True):
+        for some, others in zip(left.split(length), right.split(length), strict=True):
             each = some.to(self._dtype).reshape(len(some), groups, outputs // groups, -1)
             yield self._joined(each), self._joined(self.window.patches(others.to(self._dtype)))
 
@@ -361,32 +353,17 @@ def _gram_squares(left: Tensor, right: Tensor) -> Tensor:
     return ((left.mT @ left) * (right.mT @ right)).sum(dim=(1, 2, 3))
 
 
-def _product_lengths(left: Tensor, right: Tensor) -> Tensor:
-    """|left right^T|, from above as far as the product is exact."""
-    refuse_tf32(left)
-    length: Tensor = torch.linalg.vector_norm(_length(left @ right.mT), dim=1)
-    return length
+def _lengths(values: Tensor) -> Tensor:
+    """The L2 norm of each example's numbers (n, ..., j, k), in float64 and from above.
 
-
-def _group_lengths(values: Tensor, window: Window, per_unit: int) -> Tensor:
-    """The L2 norms of each example's groups of channels, from above: (n, groups)."""
-    grouped = values.flatten(2).unflatten(1, (window.groups, -1))
-    lengths = _length(grouped if grouped.stride(3) == 1 else grouped.mT)
-    total: Tensor = torch.linalg.vector_norm(lengths.unflatten(0, (-1, per_unit)), dim=1)
-    return total
-
-
-def _length(values: Tensor) -> Tensor:
-    """The L2 norm of the last two dimensions, in float64 and from above: (n, groups).
-
-    Rows are summed in float32, where this takes a tenth of the time, and their lengths in float64.
+    Rows are summed in float32, where this takes a third of the time, and their lengths in float64.
     """
-    dtype = torch.promote_types(values.dtype, torch.float32)
-    numbers, settings = values.shape[2:].numel(), torch.finfo(dtype)
-    rows = torch.linalg.vector_norm(values, dim=3, dtype=dtype)
-    length: Tensor = torch.linalg.vector_norm(rows, dim=2, dtype=torch.float64)
-    margin = settings.eps * values.shape[3] + torch.finfo(torch.float64).eps * values.shape[2]
-    return length * (1 + margin) + 2 * math.sqrt(numbers * settings.tiny)
+    values = values if values.stride(-1) == 1 else values.mT
+    dtype, numbers = torch.promote_types(values.dtype, torch.float32), values.shape[1:].numel()
+    rows = torch.linalg.vector_norm(values, dim=-1, dtype=dtype)
+    lengths: Tensor = torch.linalg.vector_norm(rows.flatten(1), dim=1, dtype=torch.float64)
+    margin = torch.finfo(dtype).eps * values.shape[-1] + torch.finfo(torch.float64).eps * numbers
+    return lengths * (1 + margin) + 2 * math.sqrt(numbers * torch.finfo(dtype).tiny)
 
 
 @dataclass(eq=False)
@@ -422,14 +399,11 @@ class Words(Contribution):
     def squares(self) -> Tensor:
         return row_lengths(self.values.flatten(1)).square() * (1 + 2.0**-20)
 
-    def rows(self) -> Tensor:
-        count = len(self.words)
-        tables = torch.arange(count, device=self.words.device).unsqueeze(1) * (self.size + 1)
-        sums = sum_rows(self.values, self.words + tables, count * (self.size + 1))
-        return sums.view(count, self.size + 1, -1)[:, : self.size]
-
-    def some(self, examples: slice) -> Contribution:
-        return Words(self.values[examples], self.words[examples], self.size)
+    def rows(self, examples: slice = ALL) -> Tensor:
+        words, size = self.words[examples], self.size + 1
+        tables = torch.arange(len(words), device=words.device).unsqueeze(1) * size
+        sums = sum_rows(self.values[examples], words + tables, len(words) * size)
+        return sums.view(len(words), size, -1)[:, :-1]
 
 
 @dataclass(eq=False)
@@ -447,20 +421,16 @@ class Together(Contribution):
 
     def sum(self, limit: float | None, weights: Tensor | None = None) -> Tensor:
         each = (
-            Rows(self.some(at).rows()).sum(limit, None if weights is None else weights[at])
+            Rows(self.rows(at)).sum(limit, None if weights is None else weights[at])
             for at in self._stretches()
         )
         return reduce(torch.add, each)
 
     def squares(self) -> Tensor:
-        return torch.cat([Rows(self.some(at).rows()).squares() for at in self._stretches()])
+        return torch.cat([Rows(self.rows(at)).squares() for at in self._stretches()])
 
-    def rows(self) -> Tensor:
-        return reduce(torch.add, (part.rows().reshape(-1, *self.shape) for part in self.parts))
-
-    def some(self, examples: slice) -> "Together":
-        count = len(range(*examples.indices(self.examples)))
-        return Together(tuple(part.some(examples) for part in self.parts), count, self.shape)
+    def rows(self, examples: slice = ALL) -> Tensor:
+        return reduce(torch.add, (part.rows(examples).reshape(-1, *self.shape) for part in self.parts))
 
     def _stretches(self) -> Iterator[slice]:
         """Which examples are formed together."""
@@ -489,6 +459,18 @@ def add_uses(parts: Iterable[Contribution], examples: int, shape: torch.Size) ->
     if all(isinstance(part, Rows) for part in uses):
         return Rows(reduce(torch.add, (part.rows() for part in uses)))
     return Together(uses, examples, shape)
+
+
+def matrix_and_bias(units: int, gradient: Tensor, x: Tensor) -> tuple[Products, Rows]:
+    """The gradients of a matrix that is applied to rows (n k, ..., width), and of the bias that is added.
+
+    >>> matrix, bias = matrix_and_bias(1, torch.ones(1, 2), torch.tensor([[3.0, 4.0]]))
+    >>> matrix.rows().squeeze(3), bias.rows()
+    (tensor([[[3., 4.],
+             [3., 4.]]]), tensor([[1., 1.]]))
+    """
+    left, right = (each.reshape(units, -1, each.shape[-1]) for each in (gradient, x.to(gradient.dtype)))
+    return Products(left.mT, right.mT), Rows(summed(left, 1))
 
 
 def sum_rows(rows: Tensor, places: Tensor, size: int) -> Tensor:

@@ -57,12 +57,8 @@ def _add(
                 x0, x1 = features[i, left:right], features[i + 1, left:right]
                 x2, x3 = features[i + 2, left:right], features[i + 3, left:right]
                 for k in range(classes):
-                    r0, r1, r2, r3 = (
-                        residuals[i, k],
-                        residuals[i + 1, k],
-                        residuals[i + 2, k],
-                        residuals[i + 3, k],
-                    )
+                    r0, r1 = residuals[i, k], residuals[i + 1, k]
+                    r2, r3 = residuals[i + 2, k], residuals[i + 3, k]
                     c = limits[k] * shrink
                     t0, t1 = c / max(abs(r0), tiny), c / max(abs(r1), tiny)
                     t2, t3 = c / max(abs(r2), tiny), c / max(abs(r3), tiny)

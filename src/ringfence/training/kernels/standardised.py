@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ringfence.training.kernels.clipped_sums import Contribution, Products, Rows, Together
+from ringfence.training.kernels.clipped_sums import ALL, Contribution, Products, Rows, Together
 
 
 @dataclass(eq=False)
@@ -54,7 +54,7 @@ class Standardised(Together):
         """The product of each example's G with the directions: (n, O), the gradients by the gains."""
         if self._statistics is not None:
             return self._statistics[:, 2].to(self.rates.dtype)
-        formed = (self._product.some(at).rows() for at in self._stretches())
+        formed = (self._product.rows(at) for at in self._stretches())
         return torch.cat([(rows * self.directions).flatten(2).sum(dim=2) for rows in formed])
 
     def sum(self, limit: float | None, weights: Tensor | None = None) -> Tensor:
@@ -86,12 +86,8 @@ class Standardised(Together):
         kept = (squares * (1 + 2.0**-13) + width * vanished - gone).clamp(min=0)
         return (kept * self.rates.double().square()).sum(dim=1) * (1 + 2.0**-40)
 
-    def rows(self) -> Tensor:
-        return self._mapped(self._product.rows())
-
-    def some(self, examples: slice) -> "Standardised":
-        count = len(range(*examples.indices(self.examples)))
-        return Standardised((self._product.some(examples),), count, self.shape, self.directions, self.rates)
+    def rows(self, examples: slice = ALL) -> Tensor:
+        return self._mapped(self._product.rows(examples))
 
     def held(self) -> Contribution:
         return Rows(self.rows()) if isinstance(self._product.held(), Rows) else self

@@ -1,20 +1,21 @@
 """``nn.MultiheadAttention`` with the same weights, computed in steps that can be watched."""
 
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ringfence.training.kernels.clipped_sums import ALL
-from ringfence.training.per_example.isolation import SteppedRule, Tape, UnfitError, enter_rows
+from ringfence.training.kernels.clipped_sums import ALL, Part, matrix_and_bias
+from ringfence.training.per_example.isolation import Rule, Tape, UnfitError, enter_rows, in_autocast
 
 _NAMES = {"in_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias"}
 _NAMES |= {f"{name}_proj_weight" for name in "qkv"}
 
 
-class Attention(SteppedRule):
+class Attention(Rule):
     """``nn.MultiheadAttention``: its outputs and, where they are needed, the weights of the attention."""
 
     @staticmethod
@@ -29,7 +30,7 @@ class Attention(SteppedRule):
         """
         return {name for name, _ in layer.named_parameters()} <= _NAMES and not layer.add_zero_attn
 
-    def forward(
+    def computed(
         self,
         tape: Tape,
         query: Any,
@@ -43,6 +44,8 @@ class Attention(SteppedRule):
     ) -> tuple[Tensor, Tensor | None]:
         """The layer's outputs and weights."""
         layer, at = self.layer, 0 if self.layer.batch_first else 1
+        if any(tape.uses[name] > 1 for name in self.trained.values()):  # parts would be clipped in pieces
+            raise UnfitError(self.name, "is called several times in one pass, or shares a parameter")
         if is_causal and attn_mask is None:
             raise UnfitError(self.name, "is called with is_causal and no attn_mask")
         # what is one tensor stays one, and is multiplied once
@@ -61,7 +64,7 @@ class Attention(SteppedRule):
             weights = enter_rows(tape, weights.mean(dim=1) if average_attn_weights else weights, 0)
         else:
             heads = functional.scaled_dot_product_attention(q, k, v, mask, dropout, causal)
-        output = self.linear(tape, heads.transpose(1, 2).flatten(2), "out_proj.weight", "out_proj.bias")
+        output = self._linear(tape, heads.transpose(1, 2).flatten(2), "out_proj.weight", "out_proj.bias")
         return enter_rows(tape, output.movedim(0, at), at), weights
 
     def _projected(self, tape: Tape, query: Tensor, key: Tensor, value: Tensor) -> Iterator[Tensor]:
@@ -73,10 +76,22 @@ class Attention(SteppedRule):
         for x, start, stop in stretches:
             own = slice(start * width, stop * width)
             if self.layer._qkv_same_embed_dim:
-                made = self.linear(tape, x, "in_proj_weight", "in_proj_bias", own, own)
+                made = self._linear(tape, x, "in_proj_weight", "in_proj_bias", own, own)
             else:
-                made = self.linear(tape, x, f"{'qkv'[start]}_proj_weight", "in_proj_bias", ALL, own)
+                made = self._linear(tape, x, f"{'qkv'[start]}_proj_weight", "in_proj_bias", ALL, own)
             yield from made.split(width, 2)
+
+    def _linear(
+        self, tape: Tape, x: Tensor, weight: str, bias: str, some: slice = ALL, own: slice = ALL
+    ) -> Tensor:
+        """Multiplies rows (n k, ..., width) by some rows of a weight, and adds its own of a bias, if any."""
+        x, matrix, shift = in_autocast(x), attrgetter(weight)(self.layer), attrgetter(bias)(self.layer)
+
+        def parts(gradient: Tensor, x: Tensor) -> Iterator[Part]:
+            yield from zip((weight, bias), (some, own), matrix_and_bias(tape.units, gradient, x), strict=True)
+
+        output = functional.linear(x, matrix[some], None if shift is None else shift[own])
+        return self.watch(tape, output, x, parts)
 
     def _mask(
         self, tape: Tape, between: Tensor | None, keys: Tensor | None, dtype: torch.dtype

@@ -1,10 +1,10 @@
 """Clipped sums of the gradients of single examples, by one pass forward and back over a batch."""
 
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -51,12 +51,11 @@ class ExampleGradients:
     takes another pass. None fills nothing up. Examples for which the model's code decides differently
     (``if x.max() > 6``) go in separate passes. With ``per_unit`` above 1, that many inputs after one another
     are the rows of one unit: the model sees each alone, and what is clipped is the sum of their gradients.
-    ``moving`` parameters are elsewhere in memory in each pass, and nothing is decided again for that.
 
     Guarantee: what the model computes for an example depends on that example alone, because under vmap the
     model's code sees one example, and known layers treat rows apart; or because a copy sees one example. A
     pass writes nothing that it computes from its inputs into the model: vmap refuses to, copies are thrown
-    away, and what Python code keeps in attributes of layers is refused by name. With ``Clamp`` every example
+    away, and what Python code assigns to attributes of layers is taken back. With ``Clamp`` every example
     adds a number within [-c, c] to every coordinate, whatever the precision of the layers. ``forward`` and
     ``clipped_sum`` go through the batch in the same passes, so that dropout draws the same masks under the
     same random seed.
@@ -70,15 +69,12 @@ class ExampleGradients:
     tensor([2., 0.])
     """
 
+    _place: Callable[[Tensor], int] = staticmethod(id)  # tells one tensor of the model from another
+
     def __init__(
-        self,
-        model: nn.Module,
-        memory_budget: int | None = None,
-        rows: int | None = None,
-        per_unit: int = 1,
-        moving: bool = False,
+        self, model: nn.Module, memory_budget: int | None = None, rows: int | None = None, per_unit: int = 1
     ) -> None:
-        self.model, self.rows, self.per_unit, self.moving = model, rows, per_unit, moving
+        self.model, self.rows, self.per_unit = model, rows, per_unit
         self._given = (
             None if memory_budget is None else checks.count("memory_budget", memory_budget, at_least=1)
         )
@@ -87,7 +83,7 @@ class ExampleGradients:
         self._reasons: dict[str, str] = {}  # why layers that have a rule are left out, by parameter
         self._layers: dict[str, nn.Module] = {}
         self._seen: tuple[Any, ...] = ()  # the state of the model for which this was decided
-        self._autocast: tuple[str, torch.dtype, bool] | None = None  # that of the last forward pass
+        self._autocast = ("cpu", torch.bfloat16, False)  # that of the last forward pass
         self._fitting: int | None = None
         self._kept: tuple[Inputs, list[Pass]] | None = None
 
@@ -136,18 +132,17 @@ class ExampleGradients:
         self._kept = None
         self._remember_autocast(inputs)
         count = len(tree_leaves(inputs)[0])
-        if not count:  # not every model takes no rows: one of zeros, which is dropped
-            args, kwargs = tree_map(lambda value: value.new_zeros(1, *value.shape[1:]), inputs)
+        if not count or self._falls_back(inputs):
             with torch.no_grad():
-                return tree_map(lambda output: output[:0], deepcopy(self.model)(*args, **kwargs))
-        if self._falls_back(inputs):
-            with torch.no_grad():
-                return _joined([self._alone(inputs, i)[0] for i in range(count)])
+                if count:
+                    return _joined([self._alone(inputs, i)[0] for i in range(count)])
+                # not every model takes no rows: one of zeros, which is dropped
+                zeros = tree_map(lambda value: value.new_zeros(1, *value.shape[1:]), inputs)
+                return tree_map(lambda output: output[:0], self._alone(zeros, 0)[0])
         keep = count <= self._at_once(inputs)
-        whole = list(self._passes(inputs, keep))
+        passes = list(self._passes(inputs, keep))
         if keep:
-            self._kept = (inputs, whole)
-        passes = [each for one in whole for each in (one, *one.also)]
+            self._kept = (inputs, passes)
         real = [tree_map(lambda output: output.detach()[: one.count], one.outputs) for one in passes]  # noqa: B023
         outputs = _joined(real)
         if all(isinstance(one.rows, slice) for one in passes):
@@ -173,10 +168,10 @@ class ExampleGradients:
             return total
         leaves = tree_leaves(cotangents)
         for one in self._passes_again(inputs):
-            if one.also:
+            if len(one.tapes) > 1:
                 total += clip(next(self._formed(one, leaves)))[0]
-            else:
-                self._add(total, one, [leaf[one.rows] for leaf in leaves], clip)
+                continue
+            self._add(total, one, [leaf[one.rows] for leaf in leaves], clip)
         return total
 
     def each(self, inputs: Inputs, cotangents: Any) -> Iterator[Tensor]:
@@ -194,13 +189,12 @@ class ExampleGradients:
         """Yields the flat gradients of the units of a pass, a few units at a time."""
         parts: list[Part] = []
         with self._plain_precision():
-            for each in (one, *one.also):
-                each.backward([leaf[each.rows] for leaf in cotangents], parts.extend)
+            one.backward([leaf[one.rows] for leaf in cotangents], parts.extend)
         first = next(iter(self.parameters.values()))
         length = max(1, self.memory_budget // (12 * self.size * first.element_size()))  # a quarter of it
         if first.is_cpu:  # what fits into the cache takes a fraction of the time
             length = min(length, max(1, _CACHED // self.size))
-        units = 1 if one.also else one.count // self.per_unit
+        units = one.count // self.per_unit
         for start in range(0, units, length):
             some = slice(start, min(start + length, units))
             rows = self.zeros().new_zeros(some.stop - start, self.size)
@@ -208,7 +202,7 @@ class ExampleGradients:
             with self._plain_precision():
                 for name, own, contribution in parts:
                     place = places[name] if own is ALL else places[name][:, own]
-                    place += contribution.some(some).rows().reshape(place.shape)
+                    place += contribution.rows(some).reshape(place.shape)
             yield rows
 
     def _gradient_alone(self, inputs: Inputs, cotangents: list[Tensor], i: int) -> Tensor:
@@ -229,8 +223,7 @@ class ExampleGradients:
     def _add(self, total: Tensor, one: Pass, cotangents: list[Tensor], clip: Clip) -> None:
         """Adds the clipped sum of one pass to the total."""
         places = self.split(total)
-        several = {name for name, uses in one.tape.uses.items() if uses > 1}
-        again: dict[str, list[Contribution]] = {name: [] for name in several}  # summed when all are known
+        again: defaultdict[str, list[Contribution]] = defaultdict(list)  # summed when all are known
         waiting: list[Part] = []
         weights: Tensor | None = None
 
@@ -240,7 +233,7 @@ class ExampleGradients:
 
         def receive(parts: Iterable[Part]) -> None:
             for name, rows, contribution in parts:
-                if name in several:
+                if one.tapes[0].uses[name] > 1:
                     again[name].append(contribution)
                 elif isinstance(clip, Norm):
                     waiting.append((name, rows, contribution.held()))
@@ -250,10 +243,9 @@ class ExampleGradients:
         with self._plain_precision():
             one.backward(cotangents, receive)
             for name, uses in again.items():
-                if uses:
-                    waiting.append((name, ALL, add_uses(uses, one.tape.units, places[name].shape)))
+                waiting.append((name, ALL, add_uses(uses, one.tapes[0].units, places[name].shape)))
             if isinstance(clip, Norm):
-                squares = torch.zeros(one.tape.units, dtype=torch.float64, device=total.device)
+                squares = torch.zeros(one.tapes[0].units, dtype=torch.float64, device=total.device)
                 for _, _, contribution in waiting:
                     squares += contribution.squares()
                 weights = clip.factors(squares.sqrt(), total.dtype)
@@ -268,7 +260,7 @@ class ExampleGradients:
 
     def _falls_back(self, inputs: Inputs) -> bool:
         """Whether each example goes through a copy of the model, because vmap cannot run it."""
-        state = (self._autocast, *state_of(self.model, id if self.moving else Tensor.data_ptr))
+        state = (self._autocast, *state_of(self.model, self._place))
         if state != self._seen:
             self.fallback_reason = self._reason_to_fall_back(inputs)
             self._seen = state  # where that fails, it is decided again
@@ -288,14 +280,10 @@ class ExampleGradients:
         refuse_other_parameters(self.model, self.parameters)
         self._known, self._reasons, self._fitting = known_layers(self.model), {}, None
         self._layers = dict(self.model.named_modules())
-        few = tree_map(lambda value: value[: 2 * self.per_unit], inputs)
+        first = tree_map(lambda value: value[:1], inputs)
         with _same_draws(inputs), torch.enable_grad():
             try:
-                while any(
-                    self._leave_out_used(one)
-                    for whole in self._separate(few, slice(0, len(tree_leaves(few)[0])), tracing=True)
-                    for one in (whole, *whole.also)
-                ):
+                while self._leave_out_used(self._pass(first, 1, one_unit=True, tracing=True)):
                     pass
             except (torch.OutOfMemoryError, KeptError):
                 raise
@@ -332,7 +320,7 @@ class ExampleGradients:
         """The outputs for example i by itself, in a row, and the copy of the model that made them."""
         args, kwargs = tree_map(lambda value: value[i : i + 1], inputs)
         copy = deepcopy(self.model)
-        with self._autocasting():
+        with torch.autocast(*self._autocast):
             outputs = copy(*args, **kwargs)
         return tree_map(lambda output: first_row(output).unsqueeze(0), outputs), copy
 
@@ -340,10 +328,6 @@ class ExampleGradients:
         """Keeps the precision that the user's loop asks for, because the way back comes after it."""
         kind = tree_leaves(inputs)[0].device.type
         self._autocast = (kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
-
-    def _autocasting(self) -> AbstractContextManager[object]:
-        """The precision of the last forward pass."""
-        return nullcontext() if self._autocast is None else torch.autocast(*self._autocast)
 
     @contextmanager
     def _plain_precision(self) -> Iterator[None]:
@@ -356,15 +340,15 @@ class ExampleGradients:
         """How many examples the memory budget holds: half as much again as a pass keeps, for gradients."""
         if self._fitting is None:
             copied = sum(self.parameters[name].numel() for name in self._copied)
-            first = tree_map(lambda tensor: tensor[:1], inputs)
-            two = tree_map(lambda tensor: torch.cat([tensor, tensor]), first)
+
+            def kept(rows: int) -> int:
+                args, kwargs = tree_map(lambda value: torch.cat([value[:1]] * rows), inputs)
+                return bytes_kept(lambda: deepcopy(self.model)(*args, **kwargs))
+
             with _same_draws(inputs), warnings.catch_warnings():  # weights do not count
                 warnings.simplefilter("ignore")  # cudnn's, about the weights of a copy
-                one, both = (
-                    bytes_kept(lambda: deepcopy(self.model)(*args, **kwargs))  # noqa: B023
-                    for args, kwargs in (first, two)
-                )
-            self._fitting = max(1, 2 * self.memory_budget // (3 * (max(1, both - one) + 4 * copied)))
+                each = max(1, kept(2) - kept(1))
+            self._fitting = max(1, 2 * self.memory_budget // (3 * (each + 4 * copied)))
         return self._fitting
 
     # -- passes
@@ -384,40 +368,31 @@ class ExampleGradients:
             yield from self._separate(tree_map(lambda value: value[some], inputs), some, keep, size)  # noqa: B023
 
     def _separate(
-        self,
-        inputs: Inputs,
-        rows: slice | Tensor,
-        keep: bool = True,
-        size: int = 0,
-        *,
-        tracing: bool = False,
-        one_unit: bool = False,
+        self, inputs: Inputs, rows: slice | Tensor, keep: bool, size: int = 0, *, one_unit: bool = False
     ) -> Iterator[Pass]:
-        """One pass over all inputs, or several where the model decides differently for some of them.
+        """One pass over these inputs, or several where the model decides differently for some of them.
 
-        Units whose rows decide differently are taken one by one. With ``one_unit`` all rows are of one.
+        Where it does so within a unit, units are taken one by one, each with all its passes.
         """
-        count = len(tree_leaves(inputs)[0])
+        count, each = len(tree_leaves(inputs)[0]), self.per_unit
         filled = inputs if self.rows is None or count >= size else self._fill_up(inputs, size)
-        how: dict[str, Any] = {"keep": keep, "tracing": tracing}
         try:
-            yield self._pass(filled, count, rows, one_unit=one_unit, **how)
+            yield self._pass(filled, count, rows, keep, one_unit=one_unit)
         except DisagreementError as error:
             answers = error.answers[:count]
             places = torch.arange(rows.stop)[rows] if isinstance(rows, slice) else rows
-            mixed = torch.zeros_like(answers)
-            if not one_unit and self.per_unit > 1:
-                of_units = answers.view(-1, self.per_unit)
-                differ = of_units.any(dim=1) & ~of_units.all(dim=1)
-                mixed = differ.repeat_interleave(self.per_unit)
-            for some in (answers & ~mixed, ~answers & ~mixed):
-                if bool(some.any()):
+            if one_unit or torch.equal(answers, answers[::each].repeat_interleave(each)):
+                for some in (answers, ~answers):
                     part = tree_map(lambda value: value[some], inputs)  # noqa: B023
-                    yield from self._separate(part, places[some.cpu()], size=size, one_unit=one_unit, **how)
-            for own in mixed.nonzero().view(-1, self.per_unit):
+                    yield from self._separate(part, places[some.cpu()], keep, size, one_unit=one_unit)
+                return
+            for start in range(0, count, each):
+                own = slice(start, start + each)
                 part = tree_map(lambda value: value[own], inputs)  # noqa: B023
-                first, *others = self._separate(part, places[own.cpu()], one_unit=True, **how)
-                yield replace(first, also=tuple(others))
+                passes = list(self._separate(part, own, keep, one_unit=True))
+                tapes = tuple(one.tapes[0] for one in passes)
+                outputs = _joined([one.outputs for one in passes])
+                yield Pass(tapes, outputs, each, torch.cat([places[one.rows] for one in passes]))
 
     def _fill_up(self, inputs: Inputs, size: int) -> Inputs:
         """The inputs, filled up with copies of themselves."""
@@ -432,8 +407,8 @@ class ExampleGradients:
         rows: slice | Tensor = ALL,
         keep: bool = True,
         *,
-        tracing: bool = False,
         one_unit: bool = False,
+        tracing: bool = False,
     ) -> Pass:
         """The forward pass over examples of which ``count`` are real; without ``keep``, no way back."""
         tape = Tape(inputs, len(tree_leaves(inputs)[0]) if one_unit else self.per_unit)
@@ -442,14 +417,14 @@ class ExampleGradients:
                 torch.set_grad_enabled(keep),
                 nullcontext() if tracing else without_gradients(self.parameters.values()),
                 watched(self._known.values(), tape),
-                nothing_kept(self._layers, lambda: tape.asked),
-                self._autocasting(),
+                nothing_kept(self._layers),
+                torch.autocast(*self._autocast),
             ):
                 outputs = tape.run(self.model, inputs, {name: self.parameters[name] for name in self._copied})
         except UnfitError as error:
             self._leave_out(error.name, error.reason)
-            return self._pass(inputs, count, rows, keep, tracing=tracing, one_unit=one_unit)
-        return Pass(tape, outputs, count, rows)
+            return self._pass(inputs, count, rows, keep, one_unit=one_unit, tracing=tracing)
+        return Pass((tape,), outputs, count, rows)
 
 
 def _joined(outputs: list[Any]) -> Any:

@@ -5,7 +5,8 @@ function of that example alone, whatever its code does: it cannot sort, mix or c
 what it sees into a shared tensor is an error of torch. Only layers of torch with a rule, which treat rows
 apart, step out of vmap: they compute the rows of all examples at once, of which they know which belongs to
 whom. In the backward pass the rule of a layer turns its input and the gradient of its output into
-contributions. What Python code keeps of a pass in attributes of layers is found afterwards, and refused.
+contributions. What Python code assigns to attributes of layers is taken back afterwards, and refused where it
+is made of the inputs.
 """
 
 from collections import Counter
@@ -13,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from operator import attrgetter, is_
+from operator import is_
 from typing import Any
 
 import torch
@@ -22,13 +23,11 @@ from torch._C import _functorch
 from torch._functorch.vmap import lazy_load_decompositions  # type: ignore[attr-defined]
 from torch.backends import mha
 from torch.func import functional_call
-from torch.nn import functional
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import multi_head_attention_forward, scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from ringfence.training.kernels.clipped_sums import ALL, Contribution, Part, Products, Rows, summed, unit_sums
+from ringfence.training.kernels.clipped_sums import ALL, Contribution, Part, Rows, unit_sums
 
 Inputs = tuple[tuple[Tensor, ...], dict[str, Tensor]]  # positional and named; dimension 0 counts examples
 # parts(gradient, kept): the contributions of a layer, once the gradient of its output is known
@@ -56,7 +55,7 @@ class Tape:
 
     No row sees another. The contributions are those of units: what is clipped as a whole. ``receive`` is
     called with the contributions of each layer, in the order of the backward pass. ``uses`` counts how often
-    the pass used each parameter. ``asked`` says whether the model's code asked something of an example.
+    the pass used each parameter.
     """
 
     def __init__(self, inputs: Inputs, per_unit: int = 1) -> None:
@@ -65,7 +64,6 @@ class Tape:
         self.receive: Callable[[Iterable[Part]], None] = _nobody
         self.uses: Counter[str] = Counter()
         self.level = 0  # that of the vmap which the pass runs under
-        self.asked = False
         # outputs that depend on nothing that needs a gradient hang from this
         self._start = torch.zeros((), device=tree_leaves(inputs)[0].device, requires_grad=True)
 
@@ -106,7 +104,9 @@ class Tape:
 
     def values(self, given: Any) -> Tensor | None:
         """The values of all examples (n, ...) of a tensor of the model's code; None if they share it."""
-        if not _functorch.is_batchedtensor(given) or _functorch.maybe_get_level(given) != self.level:
+        if not isinstance(given, Tensor) or not _functorch.is_batchedtensor(given):
+            return None
+        if _functorch.maybe_get_level(given) != self.level:
             return None
         place, inside = _functorch.maybe_get_bdim(given), _functorch.get_unwrapped(given)
         return inside.movedim(place, 0) if place else inside
@@ -136,15 +136,14 @@ class Tape:
 class Pass:
     """A forward pass over examples of which the first ``count`` are real: others fill up.
 
-    ``rows`` says which examples of the batch these are. Where the rows of one unit need several passes, the
-    others are ``also`` there, and the gradient of the unit is the sum of theirs.
+    ``rows`` says which examples of the batch these are. There are several ``tapes`` where the rows of one
+    unit went separate ways: its gradient is the sum of what they give.
     """
 
-    tape: Tape  # which the graph of the outputs refers to, so it does not refer to them
+    tapes: tuple[Tape, ...]  # which the graph of the outputs refers to, so they do not refer to them
     outputs: Any
     count: int
     rows: slice | Tensor
-    also: tuple["Pass", ...] = ()
 
     def backward(self, cotangents: Iterable[Tensor], receive: Callable[[Iterable[Part]], None]) -> None:
         """Goes back from the outputs, whose gradients are given for the real examples.
@@ -158,11 +157,13 @@ class Pass:
             missing = len(output) - len(cotangent)
             zeros = [cotangent.new_zeros(missing, *cotangent.shape[1:])] if missing else []
             filled.append((torch.cat([cotangent, *zeros]) if missing else cotangent).to(output.dtype))
-        self.tape.receive = receive
+        for tape in self.tapes:
+            tape.receive = receive
         try:
             torch.autograd.backward([output for output, _ in pairs], filled)
         finally:
-            self.tape.receive = _nobody
+            for tape in self.tapes:
+                tape.receive = _nobody
 
 
 def _nobody(parts: Iterable[Part]) -> None:
@@ -195,10 +196,7 @@ class Rule:
     """How a known layer is called for all examples at once, from the code that sees one example.
 
     ``name`` is the layer's, and ``trained`` has the names of its trained parameters: its own and the model's.
-    ``names`` are those that the rule knows, where it does not know all.
     """
-
-    names: frozenset[str] = frozenset()
 
     def __init__(self, name: str, layer: nn.Module, trained: dict[str, str]) -> None:
         self.name, self.trained = name, trained
@@ -227,6 +225,25 @@ class Rule:
         """The layer's outputs, computed outside of vmap and watched by the tape."""
         raise NotImplementedError
 
+    def watch(self, tape: Tape, output: Tensor, kept: Tensor, parts: Parts) -> Tensor:
+        """The output to go on with; ``parts(gradient, kept)`` go by the layer's own names of parameters."""
+
+        def trained(gradient: Tensor, kept: Tensor) -> Iterator[Part]:
+            for own, rows, contribution in parts(gradient, kept):
+                if own in self.trained:
+                    yield self.trained[own], rows, contribution
+
+        return tape.watch(output, kept, trained) if self.trained else output
+
+    def rows(self, tape: Tape, value: Any, at: int, dimensions: int = 3) -> Tensor:
+        """The rows of all examples of a tensor of the model's code, whose dimension ``at`` counts rows."""
+        if not isinstance(value, Tensor) or value.is_nested or value.dim() != dimensions:
+            reason = f"is given something else than a tensor of {dimensions} dimensions"
+            raise UnfitError(self.name, reason)
+        own = tape.values(value)
+        own = value.expand(tape.examples, *value.shape) if own is None else own
+        return own.movedim(0, at).flatten(at, at + 1)
+
 
 class RowRule(Rule):
     """A layer with rows of its own: ``output(x)`` takes rows (n k, ...), k for each of n examples.
@@ -235,7 +252,6 @@ class RowRule(Rule):
     that the layer is a matrix product, which autocast takes in half precision.
     """
 
-    names = frozenset({"weight", "bias"})
     pointwise = False
     multiplies = False
 
@@ -272,53 +288,10 @@ class RowRule(Rule):
         output = self.output(x)
 
         def parts(gradient: Tensor, x: Tensor) -> Iterator[Part]:
-            for own, contribution in self.contributions(tape.units, gradient, x).items():
-                if own in self.trained:
-                    yield self.trained[own], ALL, contribution
+            return ((own, ALL, each) for own, each in self.contributions(tape.units, gradient, x).items())
 
-        output = tape.watch(output, x, parts) if self.trained else output
+        output = self.watch(tape, output, x, parts)
         return tape.enter(output if self.pointwise else _split_rows(output, tape.examples))
-
-
-class SteppedRule(Rule):
-    """A layer that is computed by ``forward(tape, *args, **kwargs)`` in the place of its own method.
-
-    The results are the same up to rounding. Parameters are used by ``linear`` alone, which watches them.
-    """
-
-    forward: Callable[..., Any]
-
-    def computed(self, tape: Tape, *args: Any, **kwargs: Any) -> Any:
-        if any(tape.uses[name] > 1 for name in self.trained.values()):  # parts would be clipped in pieces
-            raise UnfitError(self.name, "is called several times in one pass, or shares a parameter")
-        return self.forward(tape, *args, **kwargs)
-
-    def rows(self, tape: Tape, value: Any, at: int, dimensions: int = 3) -> Tensor:
-        """The rows of all examples of a tensor of the model's code, whose dimension ``at`` counts rows."""
-        if not isinstance(value, Tensor) or value.is_nested or value.dim() != dimensions:
-            reason = f"is given something else than a tensor of {dimensions} dimensions"
-            raise UnfitError(self.name, reason)
-        own = tape.values(value)
-        own = value.expand(tape.examples, *value.shape) if own is None else own
-        return own.movedim(0, at).flatten(at, at + 1)
-
-    def linear(
-        self, tape: Tape, x: Tensor, weight: str, bias: str, some: slice = ALL, own: slice = ALL
-    ) -> Tensor:
-        """Multiplies rows (n k, ..., width) by some rows of a weight, and adds its own of a bias, if any."""
-        x, units = in_autocast(x), tape.units
-        matrix = attrgetter(weight)(self.layer)[some]
-        shift = attrgetter(bias)(self.layer) if bias else None
-
-        def parts(gradient: Tensor, x: Tensor) -> Iterator[Part]:
-            left, right = (value.reshape(units, -1, value.shape[-1]) for value in (gradient, x))
-            if weight in self.trained:
-                yield self.trained[weight], some, Products(left.mT, right.to(left.dtype).mT)
-            if bias in self.trained:
-                yield self.trained[bias], own, Rows(summed(left, 1))
-
-        output = functional.linear(x, matrix, None if shift is None else shift[own])
-        return tape.watch(output, x, parts)
 
 
 def enter_rows(tape: Tape, rows: Tensor, at: int) -> Tensor:
@@ -367,38 +340,27 @@ class BatchFunctions(TorchFunctionMode):
         if func is Tensor.__bool__:
             answers = self._tape.values(args[0])
             if answers is not None:
-                self._tape.asked = True
                 answers = answers.detach().flatten() != 0
                 if bool(answers.any()) != bool(answers.all()):
                     raise DisagreementError(answers)
                 return bool(answers[0])
         elif func is scaled_dot_product_attention:
             return self._attention(*args, **(kwargs or {}))
-        elif func is multi_head_attention_forward:  # whose attention vmap can do in steps
-            with sdpa_kernel(SDPBackend.MATH):
-                return func(*args, **(kwargs or {}))
         elif func is torch.prelu:  # which autocast does not reach under vmap
             return torch.prelu(args[0], args[1].to(args[0].dtype))
         return func(*args, **(kwargs or {}))
 
     def _attention(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attn_mask: Tensor | None = None,
-        *args: Any,
-        **more: Any,
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Any = None, *args: Any, **more: Any
     ) -> Tensor:
-        given = (query, key, value) if attn_mask is None else (query, key, value, attn_mask)
+        given: tuple[Any, ...] = (query, key, value, more.pop("attn_mask", mask))
         rows = [self._tape.values(each) for each in given]
-        fits = all(each is not None for each in rows[:3]) and all(each.dim() == 4 for each in given[:3])
-        if not fits or (attn_mask is not None and rows[3] is not None and attn_mask.dim() != 4):
-            return scaled_dot_product_attention(query, key, value, attn_mask, *args, **more)
+        fits = all(each is not None for each in rows[:3])
+        if not fits or any(row is not None and row.dim() != 5 for row in rows):
+            return scaled_dot_product_attention(*given, *args, **more)
         with _outside():
-            flat = [each if row is None else row.flatten(0, 1) for each, row in zip(given, rows, strict=True)]
-            mask = flat[3] if len(flat) > 3 else None
-            output = scaled_dot_product_attention(flat[0], flat[1], flat[2], mask, *args, **more)
+            flat = (each if row is None else row.flatten(0, 1) for each, row in zip(given, rows, strict=True))
+            output: Tensor = scaled_dot_product_attention(*flat, *args, **more)  # type: ignore[arg-type]
             return self._tape.enter(_split_rows(output, self._tape.examples))
 
 
@@ -453,12 +415,11 @@ class KeptError(ValueError):
 
 
 _WHY = "what a model keeps of its inputs does not pass the mechanism"
-_OF_MODULES = frozenset(vars(nn.Module()))  # attributes that every module has
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
-def state_of(model: nn.Module, place: Callable[[Tensor], int] = Tensor.data_ptr) -> tuple[Any, ...]:
-    """Layers, modes, hooks, and where parameters and buffers lie: checks and recordings rest on these.
+def state_of(model: nn.Module, place: Callable[[Tensor], int] = id) -> tuple[Any, ...]:
+    """Layers, modes, hooks, parameters and buffers: checks rest on these.
 
     It does not change when parameters are trained. ``place`` tells one tensor from another.
 
@@ -481,13 +442,12 @@ def state_of(model: nn.Module, place: Callable[[Tensor], int] = Tensor.data_ptr)
 
 
 @contextmanager
-def nothing_kept(
-    layers: Mapping[str, nn.Module], asked: Callable[[], bool] = lambda: False
-) -> Iterator[None]:
-    """Raises a KeptError that names what a pass under vmap has changed or kept on layers, given by name.
+def nothing_kept(layers: Mapping[str, nn.Module]) -> Iterator[None]:
+    """Takes back what is assigned to attributes and buffers of layers, given by name, as long as this lasts.
 
-    What was kept is taken off the model again. Where the pass ``asked`` something of its inputs, no plain
-    attribute may change. Not noticed is what is kept outside of the layers.
+    Raises a KeptError that names what is made of the inputs of a pass under vmap, and any buffer that is
+    replaced or written to. Not noticed is what is kept outside of the layers, and in containers what is no
+    tensor.
 
     >>> layer = nn.Linear(2, 2)
     >>> with nothing_kept({"": layer}):
@@ -496,22 +456,45 @@ def nothing_kept(
     ...
     ringfence.training.per_example.isolation.KeptError: layer '' (Linear) keeps 'last' of a pass: ...
     """
-    before = [(dict(vars(layer)), dict(layer._buffers), _marks(layer)) for layer in layers.values()]
+    before = [(dict(vars(layer)), dict(layer._buffers), _versions(layer)) for layer in layers.values()]
     kept: list[tuple[str, nn.Module, str]] = []
     try:
         yield
     finally:
-        answered = asked()
-        for (name, layer), (attributes, buffers, marks) in zip(layers.items(), before, strict=True):
-            names = _attributes_kept(layer, attributes, answered)
-            now = _marks(layer)
-            if now != marks:
-                names += [own for own in {**marks, **now} if marks.get(own) != now.get(own)]
+        for (name, layer), (attributes, buffers, versions) in zip(layers.items(), before, strict=True):
+            written = _versions(layer)
+            if written != versions:
+                both = {**versions, **written}
+                kept += [(name, layer, own) for own in both if versions.get(own) != written.get(own)]
                 layer._buffers.clear()
                 layer._buffers.update(buffers)
-            kept += [(name, layer, own) for own in names]
+            now = vars(layer)
+            same = len(now) == len(attributes) and all(map(is_, now.values(), attributes.values()))
+            if not same or not type(layer).__module__.startswith("torch.nn."):  # whose layers hold no lists
+                kept += [(name, layer, own) for own, value in now.items() if _is_of_pass(value)]
+                now.clear()
+                now.update(attributes)
     for name, layer, own in kept:
         raise KeptError(f"layer {name!r} ({type(layer).__name__}) keeps {own!r} of a pass: {_WHY}")
+
+
+def _versions(layer: nn.Module) -> dict[str, tuple[int, int]]:
+    """Changes when a buffer of the layer is replaced or written to."""
+    if not layer._buffers:  # as most layers have none
+        return {}
+    buffers = layer._buffers.items()
+    return {own: (id(value), -1 if value is None else value._version) for own, value in buffers}
+
+
+def _is_of_pass(value: Any) -> bool:
+    """Whether a value is, or holds, a tensor that vmap made."""
+    if isinstance(value, Tensor):
+        return _functorch.is_functorch_wrapped_tensor(value)
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, list | tuple | set):
+        return False
+    return any(map(_is_of_pass, value))
 
 
 def refuse_changed(model: nn.Module, used: nn.Module) -> None:
@@ -529,44 +512,3 @@ def refuse_changed(model: nn.Module, used: nn.Module) -> None:
     for name in {**before, **after}:
         if name not in before or name not in after or not torch.equal(before[name], after[name]):
             raise KeptError(f"{name!r} is changed by a forward pass: {_WHY}")
-
-
-def _attributes_kept(layer: nn.Module, before: dict[str, Any], asked: bool) -> list[str]:
-    """Removes tensors of a pass from a layer's attributes, and answers that it kept; returns their names."""
-    now = vars(layer)
-    same = len(now) == len(before) and all(map(is_, now.values(), before.values()))
-    if same and type(layer).__module__.startswith("torch.nn."):  # torch's own layers hold no containers
-        return []
-    kept = [own for own, value in now.items() if own not in _OF_MODULES and _is_of_pass(value)]
-    for own in kept:
-        del now[own]
-    if asked:
-        plain, later = (
-            {own: value for own, value in values.items() if isinstance(value, int | float | str)}
-            for values in (before, now)
-        )
-        answers = [own for own in {**plain, **later} if plain.get(own) != later.get(own)]
-        for own in answers:
-            now.pop(own, None)
-            now.update({own: before[own]} if own in before else {})
-        kept += answers
-    return kept
-
-
-def _marks(layer: nn.Module) -> dict[str, tuple[int, int]]:
-    """Changes when a buffer of the layer is replaced or written to."""
-    buffers = layer._buffers
-    if not buffers:  # as most layers have none
-        return {}
-    return {own: (id(value), -1 if value is None else value._version) for own, value in buffers.items()}
-
-
-def _is_of_pass(value: Any) -> bool:
-    """Whether a value is, or holds, a tensor that vmap made."""
-    if isinstance(value, Tensor):
-        return _functorch.is_functorch_wrapped_tensor(value)
-    if isinstance(value, dict):
-        value = value.values()
-    elif not isinstance(value, list | tuple | set):
-        return False
-    return any(map(_is_of_pass, value))

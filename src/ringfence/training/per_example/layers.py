@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils.parametrizations import _SpectralNorm
@@ -23,13 +24,14 @@ from ringfence.training.kernels.clipped_sums import (
     Rows,
     Window,
     Words,
+    matrix_and_bias,
     summed,
     unit_sums,
 )
 from ringfence.training.kernels.normalisation import group_norm_rows, layer_norm_rows
 from ringfence.training.kernels.standardised import Standardised
 from ringfence.training.per_example.attention import Attention
-from ringfence.training.per_example.isolation import RowRule, Rule, SteppedRule
+from ringfence.training.per_example.isolation import RowRule, Rule
 from ringfence.training.per_example.recurrent import Recurrent
 from ringfence.training.standardised import StandardisedConv2d
 
@@ -41,10 +43,9 @@ class Linear(RowRule):
     turned = False
 
     def contributions(self, units: int, gradient: Tensor, x: Tensor) -> dict[str, Contribution]:
-        left = gradient.reshape(units, -1, gradient.shape[-1])
-        right = x.to(gradient.dtype).reshape(units, -1, x.shape[-1])
-        weight = Products(right.mT, left.mT) if self.turned else Products(left.mT, right.mT)
-        return {"weight": weight, "bias": Rows(summed(left, 1))}
+        weight, bias = matrix_and_bias(units, gradient, x)
+        weight = Products(weight.right, weight.left) if self.turned else weight
+        return {"weight": weight, "bias": bias}
 
 
 class TurnedLinear(Linear):
@@ -60,14 +61,8 @@ class Convolution(RowRule):
 
     def __init__(self, *known: Any) -> None:
         super().__init__(*known)
-        padding = self.layer.padding
-        if padding == "valid":
-            padding = (0,) * len(self.layer.kernel_size)
-        elif padding == "same":
-            padding = tuple(gap // 2 for gap in _gaps(self.layer))
-        settings = (self.layer.stride, padding, self.layer.dilation, self.layer.groups)
-        self._window = Window(self.layer.kernel_size, *settings)
-        self._places = tuple(range(2, 2 + len(self.layer.kernel_size)))
+        layer, padding = self.layer, tuple(_gaps(self.layer)[::-2])
+        self._window = Window(layer.kernel_size, layer.stride, padding, layer.dilation, layer.groups)
 
     @staticmethod
     def suits(layer: Any) -> bool:
@@ -76,21 +71,21 @@ class Convolution(RowRule):
         >>> [Convolution.suits(nn.Conv1d(1, 1, 2, padding=padding)) for padding in (1, "same")]
         [True, False]
         """
-        even = layer.padding != "same" or all(gap % 2 == 0 for gap in _gaps(layer))
-        return even and layer.padding_mode == "zeros"
+        gaps = _gaps(layer)
+        return gaps[::2] == gaps[1::2] and layer.padding_mode == "zeros"
 
     def unfit(self, x: Tensor) -> str | None:
-        return None if x.dim() == 2 + len(self._places) else f"is given a tensor of {x.dim()} dimensions"
+        fits = x.dim() == 2 + len(self.layer.kernel_size)
+        return None if fits else f"is given a tensor of {x.dim()} dimensions"
 
     def contributions(self, units: int, gradient: Tensor, x: Tensor) -> dict[str, Contribution]:
         product = Products(gradient, x.to(gradient.dtype), self._window, len(x) // units)
-        return {"weight": product, "bias": Rows(unit_sums(summed(gradient, *self._places), units))}
+        bias = summed(gradient, *range(2, gradient.dim()))
+        return {"weight": product, "bias": Rows(unit_sums(bias, units))}
 
 
 class StandardisedConvolution(Convolution):
     """``StandardisedConv2d``: the gradient that is clipped is that by its weight before standardising."""
-
-    names = frozenset({"weight", "bias", "gain"})
 
     def contributions(self, units: int, gradient: Tensor, x: Tensor) -> dict[str, Contribution]:
         parts = super().contributions(units, gradient, x)
@@ -104,8 +99,9 @@ class StandardisedConvolution(Convolution):
 
 
 def _gaps(layer: Any) -> list[int]:
-    """How far the window of a convolution reaches along each dimension."""
-    return [d * (k - 1) for d, k in zip(layer.dilation, layer.kernel_size, strict=True)]
+    """The zeros that a convolution adds on both sides of each dimension, of the last one first."""
+    gaps: list[int] = layer._reversed_padding_repeated_twice
+    return gaps
 
 
 class Embedding(RowRule):
@@ -125,20 +121,18 @@ class Embedding(RowRule):
         return {"weight": Words.at_places(rows, words, self.layer.num_embeddings)}
 
 
-class EmbeddingBag(RowRule):
+class EmbeddingBag(Embedding):
     """``nn.EmbeddingBag`` of bags of one size: every word of a bag has the gradient of the bag."""
+
+    pointwise = False
 
     @staticmethod
     def suits(layer: Any) -> bool:
         return Embedding.suits(layer) and layer.mode in ("sum", "mean") and layer.padding_idx is None
 
-    def unfit(self, x: Tensor) -> str | None:
-        return None if x.dim() == 2 else f"is given a tensor of {x.dim()} dimensions"
-
     def contributions(self, units: int, gradient: Tensor, x: Tensor) -> dict[str, Contribution]:
         share = gradient if self.layer.mode == "sum" else gradient / x.shape[1]
-        rows = share.unsqueeze(1).expand(*x.shape, -1).reshape(units, -1, gradient.shape[-1])
-        return {"weight": Words.at_places(rows, x.reshape(units, -1).long(), self.layer.num_embeddings)}
+        return super().contributions(units, share.unsqueeze(1).expand(*x.shape, -1), x)
 
 
 class LayerNorm(RowRule):
@@ -162,9 +156,6 @@ class LayerNorm(RowRule):
 class GroupNorm(RowRule):
     """``nn.GroupNorm``, by a kernel that takes channels last as they are."""
 
-    def unfit(self, x: Tensor) -> str | None:
-        return None if x.dim() > 1 else "is given a tensor of 1 dimension"
-
     def output(self, x: Tensor) -> Tensor:
         layer = self.layer
         return normalisation.group_norm(x, layer.num_groups, layer.weight, layer.bias, layer.eps)
@@ -182,10 +173,8 @@ class FrozenNorm(RowRule):
         return is_frozen(layer)
 
     def contributions(self, units: int, gradient: Tensor, x: Tensor) -> dict[str, Contribution]:
-        layer, shape = self.layer, (-1, *(1,) * (x.dim() - 2))
-        normalised = (x - layer.running_mean.view(shape)) * (layer.running_var + layer.eps).rsqrt().view(
-            shape
-        )
+        layer = self.layer
+        normalised = functional.batch_norm(x, layer.running_mean, layer.running_var, eps=layer.eps)
         each = (value.unflatten(0, (units, -1)) for value in (gradient * normalised, gradient))
         weight, bias = (summed(value, 1, *range(3, value.dim())) for value in each)
         return {"weight": Rows(weight), "bias": Rows(bias)}
@@ -248,18 +237,13 @@ def known_layers(model: nn.Module) -> dict[str, Rule]:
     """
     names = {id(parameter): name for name, parameter in model.named_parameters()}  # one for each
     known: dict[str, Rule] = {}
-    covered: str | None = None  # the layer above, where its rule includes its children
     for name, layer in model.named_modules():
-        if covered is not None and name.startswith(covered):
-            continue
         rule = rule_of(layer)
-        stepped = rule is not None and issubclass(rule, SteppedRule)
-        whole = stepped or is_parametrized(layer)
-        covered = (f"{name}." if name else "") if whole else covered
-        own = layer.named_parameters(recurse=whole, remove_duplicate=False)
+        if rule is None or isinstance(known.get(name.rpartition(".")[0]), Attention):  # which knows its child
+            continue
+        own = layer.named_parameters(recurse=rule is Attention, remove_duplicate=False)
         trained = {own: names[id(parameter)] for own, parameter in own if parameter.requires_grad}
-        if rule is not None and trained.keys() <= (rule.names or trained.keys()):
-            known[name] = rule(name, layer, trained)
+        known[name] = rule(name, layer, trained)
     return known
 
 

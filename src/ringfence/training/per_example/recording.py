@@ -25,6 +25,8 @@ class RecordedGradients(ExampleGradients):
     Guarantee: that of ``ExampleGradients``, for the computation that was recorded.
     """
 
+    _place = staticmethod(Tensor.data_ptr)  # where it lies in memory, which is recorded
+
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.not_recorded_because: str | None = None

@@ -1,9 +1,11 @@
 """RNN, LSTM and GRU with the same weights, unrolled over time.
 
 The gates of a time step are the sum of what comes from the input, multiplied for all steps at once, and of
-what comes from the state before: one use of the second weight for each step.
+what comes from the state before. So the gradient by the first is that by the second too (of the last gate of
+a GRU, up to a known factor), and one watched product gives the factors of all four parameters.
 """
 
+from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
@@ -11,12 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ringfence.training.per_example.isolation import SteppedRule, Tape, enter_rows
+from ringfence.training.kernels.clipped_sums import ALL, Part, matrix_and_bias
+from ringfence.training.per_example.isolation import Rule, Tape, enter_rows, in_autocast
 
 State = tuple[Tensor, ...]  # (n, width) each: the hidden state, and the cell of an LSTM
 
 
-class Recurrent(SteppedRule):
+class Recurrent(Rule):
     """``nn.RNN``, ``nn.LSTM`` and ``nn.GRU`` over a batch of sequences of one length."""
 
     @staticmethod
@@ -29,7 +32,7 @@ class Recurrent(SteppedRule):
         names = {name for name, _ in layer.named_parameters()}
         return not layer.proj_size and names == set(chain.from_iterable(layer._all_weights))
 
-    def forward(self, tape: Tape, input: Any, hx: Any = None) -> tuple[Tensor, Any]:
+    def computed(self, tape: Tape, input: Any, hx: Any = None) -> tuple[Tensor, Any]:
         """The outputs of all time steps, and the last states."""
         layer, at = self.layer, 0 if self.layer.batch_first else 1
         x = self.rows(tape, input, at).movedim(at, 0)
@@ -54,19 +57,30 @@ class Recurrent(SteppedRule):
     def _unrolled(self, tape: Tape, x: Tensor, state: State, suffix: str) -> tuple[Tensor, State]:
         """One layer in one direction: its outputs (n, T, width), and its last state."""
         layer, width = self.layer, self.layer.hidden_size
-
-        def multiplied(values: Tensor, to: str) -> Tensor:
-            bias = f"bias_{to}{suffix}" if layer.bias else ""
-            return self.linear(tape, values, f"weight_{to}{suffix}", bias)
-
-        arriving = multiplied(x, "ih").unbind(1)
-        for own in (f"weight_hh{suffix}", f"bias_hh{suffix}"):
-            if own in self.trained:
-                tape.uses[self.trained[own]] += len(arriving) - 1  # beside the call itself
-        outputs: list[Tensor] = []
+        weights = [getattr(layer, f"weight_{to}{suffix}") for to in ("ih", "hh")]
+        biases = [getattr(layer, f"bias_{to}{suffix}", None) for to in ("ih", "hh")]
+        before: list[Tensor] = []  # the hidden state before each time step
+        resets: list[Tensor] = []  # what a GRU multiplies the state's part of its last gate by
         backward = suffix.endswith("_reverse")
+
+        def stacked(values: list[Tensor]) -> Tensor:
+            return torch.stack(values[::-1] if backward else values, dim=1)  # as if time had run forward
+
+        def parts(gradient: Tensor, x: Tensor) -> Iterator[Part]:
+            by_state = gradient
+            if resets:
+                first, last = gradient.split([2 * width, width], dim=2)
+                by_state = torch.cat([first, last * stacked(resets).to(last.dtype)], dim=2)
+            for to, slopes, seen in (("ih", gradient, x), ("hh", by_state, stacked(before))):
+                names = f"weight_{to}{suffix}", f"bias_{to}{suffix}"
+                yield from zip(names, (ALL, ALL), matrix_and_bias(tape.units, slopes, seen), strict=True)
+
+        x = in_autocast(x)
+        arriving = self.watch(tape, functional.linear(x, weights[0], biases[0]), x, parts).unbind(1)
+        outputs: list[Tensor] = []
         for here in reversed(arriving) if backward else arriving:
-            there = multiplied(state[0], "hh")
+            before.append(state[0].detach())
+            there = functional.linear(state[0], weights[1], biases[1])
             if isinstance(layer, nn.LSTM):
                 enter, keep, new, leave = (here + there).chunk(4, dim=1)
                 cell = keep.sigmoid() * state[1] + enter.sigmoid() * new.tanh()
@@ -75,11 +89,10 @@ class Recurrent(SteppedRule):
                 here, here_new = here.split([2 * width, width], dim=1)
                 there, there_new = there.split([2 * width, width], dim=1)
                 reset, keep = (here + there).sigmoid().chunk(2, dim=1)
+                resets.append(reset.detach())
                 new = (here_new + reset * there_new).tanh()
                 state = (new + keep * (state[0] - new),)
             else:
                 state = (torch.tanh(here + there) if layer.mode == "RNN_TANH" else torch.relu(here + there),)
             outputs.append(state[0])
-        if backward:  # as if time had run forward
-            outputs.reverse()
-        return torch.stack(outputs, dim=1), state
+        return stacked(outputs), state
