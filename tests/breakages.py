@@ -1038,6 +1038,9 @@ rows without a value are counted in another cell
 - return own.filter(own.cell != _LEFT_OUT) if _LEFT_OUT in places["cell"].to_pylist() else own
 + return own.mutate(cell=own.cell.abs())
 @ src/ringfence/releases/cells.py: releases/every_job
+a table of counts taken for rows of people
+- if int(people.max()) > 1 or
++ if True or
 a column of the data is overwritten by what is released
 - if name in taken:
 + if False:

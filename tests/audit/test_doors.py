@@ -77,7 +77,11 @@ def test_rounds_share_the_significance_and_judge_by_fresh_draws() -> None:
     assert fallen <= 3
 
 
-def test_floating_point_is_seen() -> None:
+def test_the_worst_neighbour_is_found_and_floating_point_is_seen() -> None:
+    others = [AT, BESIDE / 10, 3 * BESIDE, BESIDE]
+    found = rf.audit(gaussian, AT, neighbours=others, claim=(3.0, 1e-3), **FAST)
+    assert found.refuted
+    assert "4 neighbours" in found.statement
     seen = rf.audit(laplace, 0.0, 1.0, claim=(1.0, 0.0), draws=8000, batched=True)  # Mironov 2012
     assert seen.refuted
     assert seen.not_tried[-1] == "a law without its last digits (floating_point=False)"
@@ -90,6 +94,7 @@ def test_floating_point_is_seen() -> None:
         ({"mechanism": lambda x, n: [0.0] * n}, "mechanism must not be constant, got 0.0"),
         ({"claim": 1.0}, r"claim must be a pair \(epsilon, delta\), got 1.0"),
         ({"claim": (-1.0, 0.0)}, "epsilon"),
+        ({"neighbour": None}, "neighbour or neighbours must be given"),
         ({"mechanism": lambda x, n: [1.0]}, "must return as many outputs, got 1"),
         ({"log_ratio": lambda y: [math.nan] * len(y)}, "log_ratio"),
     ],

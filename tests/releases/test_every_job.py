@@ -187,6 +187,7 @@ def test_a_column_is_not_overwritten_by_what_is_released(name: str) -> None:
 
 
 ONE = np.array([3])
+CROSSTAB = pandas.DataFrame({"r": ["a", "b"], "men": [120, 30], "women": [99, 70]})
 NOT_A_VOTE = r"must hold 1 \(yes\), -1 \(no\) or 0, or yes and no in words, or what yes= and no= say, got "
 TINY = {"of": "age", "candidates": [1, 2], "epsilon": 1e-9, "delta": 1e-12}
 NO_COUNT = r"column 'cat' must hold counts \(0, 1, 2, ...\), got "
@@ -247,6 +248,7 @@ NO_COUNT = r"column 'cat' must hold counts \(0, 1, 2, ...\), got "
         ("votes", ANSWERS, {"yes": 1}, "yes and no must be given together, got yes=1 and no=None"),
         ("votes", ANSWERS, {"yes": 1, "no": "1"}, "yes, no and neither must be different, got '1' twice"),
         ("counts", ONE, {"delta": 0.5}, r"delta must be at most 0\.1, got 0\.5: with that chance"),
+        ("counts", CROSSTAB, {"by": "r", "domain": ["a", "b"]}, "whole numbers in 'men', .* long"),
         ("counts", PEOPLE, {"by": "region", "missing": "no"}, "missing must be one of"),
         ("votes", np.array([[1.0, math.nan]]), {}, f"column '1' {NOT_A_VOTE}nan"),
         ("votes", polars.DataFrame({"q": [1.0, math.nan]}), {}, f"column 'q' {NOT_A_VOTE}nan"),

@@ -229,6 +229,15 @@ def test_what_cannot_be_read_is_named_in_one_line(names: list[str], complaint: s
     assert "\n" not in str(raised.value)
 
 
+def test_names_that_look_alike_are_told_apart() -> None:
+    frame = pandas.DataFrame({"re\u0301gion": ["e\u0301"]})
+    looks = r"'r\\xe9gion', which the table lacks; it has 're\\u0301gion', which only looks like 'r\\xe9gion'"
+    with pytest.raises(ValueError, match=looks.replace(r"r\\xe9gion', which the", "r\u00e9gion', which the")):
+        rf.release_counts(frame, "r\u00e9gion", domain=["\u00e9"], sigma=1.0)
+    with pytest.raises(ValueError, match=r"; it has '\\xe9', which only looks like 'e\\u0301'"):
+        rf.release_counts(frame, "re\u0301gion", domain=["\u00e9"], sigma=1.0)
+
+
 def test_an_unknown_column_is_named() -> None:
     with (
         pytest.raises(ValueError, match="by names the column 'z', which the table lacks; it has 'x'"),

@@ -187,10 +187,14 @@ def test_dates_are_binned_beside_missing_values() -> None:
         rf.release_counts(frame, "born", bins=edges, sigma=1.0)
 
 
-def test_several_columns_share_a_budget() -> None:
+def test_several_columns_share_a_budget_and_many_questions_suggest_shares() -> None:
     frame = pandas.DataFrame({"a": [1.0] * 5000, "b": [30.0] * 5000})
     for noise in ("gaussian", "laplace"):
         made = rf.release_means(frame, ["a", "b"], lower=0, upper=[2, 40], epsilon=1.0, noise=noise)
         assert made.columns["column"] == ["a", "b"]
         assert made.columns["mean"] == pytest.approx([1, 30], rel=0.05)
         assert made.account.epsilon <= 1.0
+    answers = np.tile([[1], [-1], [1]], (300, 10))
+    for questions, said in ((answers, True), (answers[:, :2], False)):
+        told = rf.release_votes(questions, epsilon=1.0).private
+        assert any("by release_shares with the same budget" in sentence for sentence in told) == said

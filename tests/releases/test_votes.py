@@ -117,8 +117,9 @@ def test_a_column_of_too_many_ways_to_answer_is_not_counted_in_part(
         rf.release_votes(tmp_path / "q.csv", sigma=1.0)
 
 
-def test_the_owner_is_told_whose_votes_are_left_out_and_what_is_likely_wrong() -> None:
-    votes = rf.release_votes(np.ones((120, 2)), sigma=9.0, neighbours="replaced", at_most=1)
+def test_the_owner_is_told_and_a_large_delta_is_warned_of() -> None:
+    with pytest.warns(UserWarning, match=r"delta 0\.01 is more than 1 / 120, the number of voters"):
+        votes = rf.release_votes(np.ones((120, 2)), sigma=9.0, delta=0.01, neighbours="replaced", at_most=1)
     assert (
         votes.private[0] == "People of whom at_most=1 leaves something out, who would count more often: 120."
     )

@@ -1,6 +1,7 @@
 """The probe is a scikit-learn classifier, and private."""
 
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -247,3 +248,14 @@ def test_a_random_state_gives_another_seed_every_time_and_an_integer_the_same() 
     assert seeds[0] != seeds[1]
     assert all(2**64 < seed < 2**128 for seed in seeds)
     assert seed_of(np.int64(3)) == 3
+
+
+def test_many_integers_are_taken_for_classes_with_a_warning() -> None:
+    numbers = np.arange(600) % 300
+    features = RNG.normal(size=(600, 2))
+    with pytest.warns(UserWarning, match="y has 300 different integers, and each is taken for a class"):
+        probe(steps=1).fit(features, numbers)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        probe(steps=1, public_classes=range(300)).fit(features, numbers)
+        probe(steps=1).fit(features, numbers % 100)

@@ -1,6 +1,7 @@
 """Linear models on fixed features, trained privately: scikit-learn outside, torch inside."""
 
 import math
+import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
@@ -59,6 +60,7 @@ from ringfence.training.target import Target, law_of_target
 
 _NO_TARGET: dict[str, Any] = {"clip": Clamp(1e-3), "learning_rate": 1.0, "steps": 10, "momentum": 0.0}
 _WITH_TARGET: dict[str, Any] = {"steps": 32, "momentum": 0.5}
+_MANY = 100  # classes of integers: more are likely to be numbers
 _INTERCEPT = 0.3  # the feature that is the same in all rows, where there is a target
 
 
@@ -432,7 +434,15 @@ class LinearProbe(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
 
     def _labels(self, y: Any) -> tuple[Any, Any]:
         check_classification_targets(y)
-        return class_codes(y, self.public_classes)
+        classes, codes = class_codes(y, self.public_classes)
+        if self.public_classes is None and np.issubdtype(classes.dtype, np.integer) and len(classes) > _MANY:
+            warnings.warn(
+                f"y has {len(classes)} different integers, and each is taken for a class of its own: "
+                "LinearRegression predicts numbers, and public_classes says that they are classes",
+                UserWarning,
+                stacklevel=5,
+            )
+        return classes, codes
 
 
 @dataclass(frozen=True)

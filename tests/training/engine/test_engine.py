@@ -104,6 +104,30 @@ def test_a_pass_trains_what_copies_of_the_model_train(sampling: str, clip: rf.Cl
     assert "vmap" in slow.engine.fallback_reason
 
 
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda e, *_: rf.PrivacyEngine(),
+            r"write PrivacyEngine\(Gaussian\(noise_multiplier \* max_grad_norm",
+        ),
+        (lambda e, *_: rf.PrivacyEngine(noise_multiplier=1.0, max_grad_norm=1.0), "'noise_multiplier' as in"),
+        (lambda e, *_: rf.PrivacyEngine(LAW, CLIP, secure_mode=True), r"write PrivacyEngine\(..., secure="),
+        (lambda e, m, o, d: e.make_private(module=m, optimizer=o, data_loader=d), "'module' .* write model="),
+        (lambda e, m, o, d: e.make_private(m, o, data_loader=d), "'data_loader' as in Opacus: write loader="),
+        (lambda e, m, o, d: e.make_private_with_epsilon(m, o, d, max_grad_norm=1.0), r"Norm\(max_grad_norm"),
+        (lambda e, *_: e.get_epsilon(1e-5), r"write engine.guarantee\(delta\).epsilon"),
+        (lambda e, m, o, d: e.make_private(m, o, d, poisson_sampling=True), 'write .*sampling="poisson"'),
+        (lambda e, *_: rf.PrivacyEngine(LAW, CLIP, colour=1), "unexpected keyword argument 'colour'"),
+    ],
+)
+def test_what_users_of_opacus_write_is_answered_with_what_to_write(call: Any, message: str) -> None:
+    model = network()
+    objects = (model, torch.optim.SGD(model.parameters()), DataLoader(TensorDataset(INPUTS, LABELS)))
+    with pytest.raises((TypeError, AttributeError), match=message):
+        call(rf.PrivacyEngine(LAW, CLIP), *objects)
+
+
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps, dataclasses.replace])
 @pytest.mark.parametrize("secure", [False, True])
 def test_an_engine_has_no_copies(copied: Callable[[Any], Any], secure: bool) -> None:

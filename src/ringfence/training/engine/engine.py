@@ -21,6 +21,7 @@ from ringfence.noise import Noise
 from ringfence.training import assumptions, distributed
 from ringfence.training.clipping import Clip
 from ringfence.training.engine.batches import RunPlan, Transform, Units
+from ringfence.training.engine.opacus_words import answers_opacus
 from ringfence.training.engine.run import (
     Layout,
     PrivateLoader,
@@ -39,6 +40,7 @@ from ringfence.training.target import Target
 Private = tuple[PrivateModule, PrivateOptimizer, PrivateLoader]  # what a training loop works with
 
 
+@answers_opacus
 @dataclass(eq=False, repr=False)
 class PrivacyEngine:
     """Trains any torch model with a mechanism on the sum of clipped gradients.
@@ -127,7 +129,7 @@ class PrivacyEngine:
     track_examples: bool = False
     on_step: Callable[[StepReport], None] | None = None
     memory_budget: int | None = None
-    cuda_graphs: bool = False
+    cuda_graphs: bool | Literal["auto"] = False
     seed: int | None = None
     secure: bool = False
 
@@ -139,7 +141,8 @@ class PrivacyEngine:
         checks.one_of("loss_reduction", self.loss_reduction, ("mean", "sum"))
         checks.count("fisher_every", self.fisher_every, at_least=0)
         checks.flag("track_examples", self.track_examples)
-        checks.flag("cuda_graphs", self.cuda_graphs)
+        if self.cuda_graphs != "auto":  # which is True
+            checks.flag("cuda_graphs", self.cuda_graphs)
         for name in ("micro_batch_size", "max_batch_size"):
             if (size := getattr(self, name)) is not None:
                 checks.count(name, size, at_least=1)
