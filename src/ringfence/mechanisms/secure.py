@@ -13,6 +13,7 @@ as many, until there is none. What is released therefore has the law exactly.
 
 import math
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property, partial
@@ -125,15 +126,6 @@ class SecureRelease:
         most = torch.finfo(theta.dtype).max
         return points.clamp(-most, most).to(theta)
 
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            if name == "delta":
-                raise AttributeError(
-                    "SecureRelease.delta is gone: releases are exact and add nothing to delta"
-                )
-            raise checks.missing_attribute("SecureRelease", name, {})
-
     def __repr__(self) -> str:
         if self.step is None:
             return f"SecureRelease({self.law!r})"
@@ -197,7 +189,7 @@ def numbers(distribution: "Distribution", points: "PublicPoints", bits: CipherDr
     sure = (uniform - before > _DOUBT) & (until - uniform > _DOUBT)
     for place in (~sure).nonzero().flatten().tolist():
         exact = _Uniform(words[place], bits)
-        number[place] = _decided(distribution, points.select(place), exact, int(number[place]), place)
+        number[place] = _decided(distribution, points.select(place), exact, place)
     return number
 
 
@@ -223,16 +215,15 @@ class _Uniform:
         return known
 
 
-def _decided(
-    distribution: "Distribution", points: "PublicPoints", uniform: _Uniform, start: int, place: int
-) -> int:
+def _decided(distribution: "Distribution", points: "PublicPoints", uniform: _Uniform, place: int) -> int:
     """The number of the point for one coordinate, beyond doubt, from all bits of U."""
 
     def before_the_cut(number: int) -> bool:
         cut = float(points.cut(torch.tensor(number)))
         return uniform.is_below(lambda bits: distribution.exactly(cut, place, bits))
 
-    return exact_normal.search(before_the_cut, start, int(points.first), int(points.last))
+    first, last = int(points.first), int(points.last)
+    return first + bisect_left(range(first, last), True, key=before_the_cut)
 
 
 def largest(values: Tensor, scale: float, bits: CipherDraws, *, gumbel: bool = False) -> Tensor:
