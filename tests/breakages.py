@@ -96,8 +96,8 @@ the epsilon of a network for one step
 
 @ experiments/linear_grid.py: experiments/linear_grid
 one noise for all settings of a call of the sampler
-- draws = side_by_side(noise, step
-+ draws = side_by_side(noise[:1] * len(noise), step
+- for one in noise])
++ for one in noise[:1] * len(noise)])
 
 @ src/ringfence/accounting/calibration.py: accounting/calibration
 calibration returns the end that fails
@@ -834,8 +834,8 @@ confident winners: whether there is an answer is not charged
 
 @ src/ringfence/noise.py:
 the global random state used
-- row.normal_(generator=generator)
-+ row.normal_()
+- .normal_(generator=self._generator)
++ .normal_()
 @ src/ringfence/noise.py: noise training/engine/engine
 numbers that a fork repeats
 -         self.require_own_process()
@@ -850,8 +850,8 @@ a copy that draws the same numbers
 + def __reduce__(self):
 +         return Noise, (self.seed,)
 32 bits of a place's key
-- return CipherDraws([self._derived(b"place", *place)])
-+ return CipherDraws([self._derived(b"place", *place)[:4].ljust(32)])
+- return CipherDraws(self._derived(b"place", *place))
++ return CipherDraws(self._derived(b"place", *place)[:4].ljust(32))
 a seed cut to 32 bits
 - b"%x" % self.seed
 + b"%x" % (self.seed % 2**32)
@@ -1724,10 +1724,10 @@ more spent on the scaling than its share
 -             own = mu * math.sqrt(share / 2 / _ROUNDS)
 +             own = mu * math.sqrt(share / 2)
 two sums with the same noise
-- side_by_side([noise], name, device
-+ side_by_side([noise], "sum", device
+- noise.draws(name, device
++ noise.draws("sum", device
 a sum released without noise
--         return planned.law.sample(theta, generator=side_by_side([noise], name, device=theta.device))
+-         return planned.law.sample(theta, generator=noise.draws(name, device=theta.device))
 +         return theta
 rounding of secure sums before training not charged
 - self.public_size, secure=self.secure)

@@ -150,7 +150,7 @@ class Words(CipherDraws):
         self.left = iter(words)
 
     def words(self, count: int) -> Tensor:
-        return torch.tensor([[next(self.left) for _ in range(count)]])
+        return torch.tensor([next(self.left) for _ in range(count)])
 
 
 @pytest.mark.parametrize("name", ["sign", "quantized"])
@@ -313,7 +313,7 @@ class _Replayed(GeneratorDraws):
     """Draws that give these uniform numbers."""
 
     def __init__(self, uniform: Tensor) -> None:
-        super().__init__([torch.Generator()])
+        super().__init__(torch.Generator())
         self._uniform = uniform
 
     def uniforms(self, shape: Sequence[int]) -> Tensor:

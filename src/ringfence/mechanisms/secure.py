@@ -179,7 +179,7 @@ def numbers(distribution: "Distribution", points: "PublicPoints", bits: CipherDr
     >>> numbers(Normal(zero, one), Points((-1.0, 1.0), (zero - 90,)), Noise().at("example"), 3).tolist()
     [1, 1, 1]
     """
-    words = bits.words(count)[0]
+    words = bits.words(count)
     uniform = uniforms(words)
     # Whatever the guess is, even NaN: it is checked below.
     guess = points.nearest(distribution.guess(uniform))
@@ -201,7 +201,7 @@ class _Uniform:
 
     def extend(self) -> None:
         """Draws 64 more bits."""
-        self.numerator = (self.numerator << 64) + int(self.draws.words(1)[0]) % 2**64
+        self.numerator = (self.numerator << 64) + self.draws.word() % 2**64
         self.bits += 64
 
     def is_below(self, value: Callable[[int], Any]) -> bool:
@@ -238,7 +238,7 @@ def largest(values: Tensor, scale: float, bits: CipherDraws, *, gumbel: bool = F
     >>> largest(torch.tensor([[0.0, 90.0], [90.0, 0.0]]).double(), 1.0, Noise().at("example")).tolist()
     [1, 0]
     """
-    words = bits.words(values.numel())[0].view(values.shape)
+    words = bits.words(values.numel()).view(values.shape)
     uniform = uniforms(words)
 
     def noisy(share: Tensor, sign: int) -> Tensor:

@@ -6,6 +6,7 @@ between -1 and 1.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -25,7 +26,6 @@ from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.mechanisms.laplace import Laplace
 from ringfence.mechanisms.rectified import RectifiedGaussian
 from ringfence.noise import Noise
-from ringfence.numerics.exact_normal import search
 from ringfence.releases.budget import (
     Budget,
     LaplaceNoise,
@@ -535,8 +535,9 @@ class LaplaceMeans:
     @property
     def clear(self) -> int:
         """The threshold where none is given."""
-        chance = NormalDist().cdf(-CLEAR)
-        return search(lambda threshold: self.exceeded(threshold - 0.5) <= chance, 1, 1, 1 << 60)
+        rare = NormalDist().cdf(-CLEAR)
+        some = range(1, 1 << 60)
+        return some[bisect_left(some, True, key=lambda threshold: self.exceeded(threshold - 0.5) <= rare)]
 
     def exceeded(self, least: float) -> float:
         """The chance that the noise of a size is at least this."""

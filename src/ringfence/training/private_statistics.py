@@ -13,7 +13,6 @@ from torch import Tensor
 
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.mechanisms.gaussian import Gaussian
-from ringfence.noise import side_by_side
 from ringfence.numerics.blocks import at_once
 from ringfence.numerics.rounding import UP
 from ringfence.training.clipping import Norm
@@ -155,7 +154,7 @@ class PrivateSums:
         if self.secure:
             return planned.law.release(theta)
         noise = run_noise(self.seed, self.data, planned.law, planned.clip, (self.public_size,))
-        return planned.law.sample(theta, generator=side_by_side([noise], name, device=theta.device))
+        return planned.law.sample(theta, generator=noise.draws(name, device=theta.device))
 
 
 def _chunks(rows: Tensor, width: int) -> Iterator[Tensor]:

@@ -21,7 +21,7 @@ from ringfence.accounting.guarantee import EpsilonKind, Guarantee
 from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.subsampling import Account, AllocatedAccountant, accountant_from_state_dict
 from ringfence.mechanisms.base import Sampler
-from ringfence.noise import Noise, side_by_side
+from ringfence.noise import Noise
 from ringfence.training import distributed
 from ringfence.training.engine.batches import Examples, MicroBatch, RunPlan, largest_batch, loading_options
 from ringfence.training.engine.run_file import RunFile, Spent, State
@@ -389,7 +389,7 @@ class TrainingRun:
         if self._sampler is None:
             self._sampler = Sampler(self.plan.mechanism, theta.dtype, theta.device)
         noise, name = (Noise(), b"") if self.given_seed is None else (self.noise, self.noise.digest(theta))
-        draws = side_by_side([noise], "noise", step, name, *self.layout.place, device=theta.device)
+        draws = noise.draws("noise", step, name, *self.layout.place, device=theta.device)
         released = self._sampler.draw(theta, draws)
         self.findings.require(~released.isnan().any(), not_finite)
         return self.layout.released(torch.where(finite, released, 0.0))
