@@ -181,8 +181,6 @@ class SideBySide(Draws):
         return torch.cat([one.normals(self._share(shape)) for one in self._draws], dim=-1)
 
     def _share(self, shape: Sequence[int]) -> tuple[int, ...]:
-        if shape[-1] % len(self._draws):
-            raise ValueError(f"shape must end in a multiple of {len(self._draws)}, got {list(shape)}")
         return (*shape[:-1], shape[-1] // len(self._draws))
 
 
