@@ -184,36 +184,10 @@ def _convolution(
     if isinstance(padding, str) or x.dim() != 4:
         return torch.conv2d(x, weight, bias, stride, padding, dilation, groups)
     window = Window(tuple(weight.shape[-2:]), _pair(stride), _pair(padding), _pair(dilation), groups)
-    columns = _over_rows(lambda images: patches(images, window), x).unflatten(1, (groups, -1))
-    matrices = weight.flatten(1).unflatten(0, (groups, -1)).expand(len(x), -1, -1, -1)
-    result = _over_rows(torch.matmul, matrices, columns)
+    columns = patches(x, window).unflatten(1, (groups, -1))
+    result = weight.flatten(1).unflatten(0, (groups, -1)) @ columns
     result = result.reshape(len(x), len(weight), *window.positions(tuple(x.shape[-2:])))
     return result if bias is None else result + bias[:, None, None]
-
-
-def _over_rows(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
-    """``function`` of rows that do not depend on each other: those of all examples at once."""
-    result: Tensor = _OverRows.apply(function, *tensors)  # type: ignore[no-untyped-call]
-    return result
-
-
-class _OverRows(torch.autograd.Function):
-    @staticmethod
-    def forward(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
-        return function(*tensors)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        pass
-
-    @staticmethod
-    def vmap(info: Any, dimensions: Any, function: Callable[..., Tensor], *tensors: Tensor) -> Any:
-        count = info.batch_size
-        rows = [
-            tensor.expand(count, *tensor.shape) if place is None else tensor.movedim(place, 0)
-            for tensor, place in zip(tensors, dimensions[1:], strict=True)
-        ]
-        return function(*(each.flatten(0, 1) for each in rows)).unflatten(0, (count, -1)), 0
 
 
 def _pair(value: Any) -> tuple[int, int]:
@@ -234,9 +208,19 @@ def patches(images: Tensor, window: Window) -> Tensor:
 
 class _Patches(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, images: Tensor, window: Window) -> Tensor:
-        ctx.window, ctx.size = window, images.shape[-2:]
+    def forward(images: Tensor, window: Window) -> Tensor:
         return window.patches(images).flatten(1, 2)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Window], output: Tensor) -> None:
+        images, ctx.window = inputs
+        ctx.size = images.shape[-2:]
+
+    @staticmethod
+    def vmap(info: Any, dimensions: tuple[int, None], images: Tensor, window: Window) -> tuple[Tensor, int]:
+        """Those of all examples at once."""
+        images = images.movedim(dimensions[0], 0)
+        return patches(images.flatten(0, 1), window).unflatten(0, images.shape[:2]), 0
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
