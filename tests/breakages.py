@@ -1572,9 +1572,9 @@ an example that was never measured with an eta of 0
 + (1 + 1e-15), 0.0)
 
 @ src/ringfence/training/jacobian.py: training/jacobian
-a frozen weight taken for the first example alone
-- tensor.expand(count, *tensor.shape) if place is None
-+ torch.cat((tensor[None], tensor.new_zeros(count - 1, *tensor.shape))) if place is None
+the L2 clip's own derivative left out
+- torch.addcmul(moved, units, (units * moved).sum(1, keepdim=True), value=-1)
++ moved
 the second derivative of patches added back to other places
 - padding=window.padding,
 + padding=tuple(reversed(window.padding)),

@@ -14,10 +14,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, jvp, vjp, vmap
+from torch.func import functional_call, vmap
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from ringfence.numerics.blocks import row_lengths
 from ringfence.numerics.operators import BatchedOperator
 from ringfence.training.clipping import Clip, Norm
 from ringfence.training.kernels.clipped_sums import Window
@@ -151,15 +152,25 @@ def jacobian_operator(model: CastModel, clip: Clip, x: Tensor, y: Tensor, weight
 def _weighted_clip(
     clip: Clip, gradients: Tensor, weights: Tensor
 ) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
-    """diag(weights) C and its transpose, where C is the derivative of the clip at these gradients, (n, d)."""
-    if isinstance(clip, Norm):
-        back = vjp(clip, gradients)[1]
-        return (
-            lambda moved: jvp(clip, (gradients,), (moved,))[1] * weights,
-            lambda seen: back(seen.mul_(weights))[0],
-        )
-    diagonal = (gradients.abs() <= clip.largest) * weights  # a product with it takes one pass
-    return lambda moved: moved * diagonal, lambda seen: seen.mul_(diagonal)
+    """diag(weights) C and its transpose, where C is the derivative of the clip at these gradients, (n, d).
+
+    ``Norm`` leaves f (m - u <u, m>) of m, and 0 where a coordinate is clamped afterwards. f is the factor that
+    makes a gradient shorter, and u its direction, or 0 where it is short enough.
+    """
+    if not isinstance(clip, Norm):
+        diagonal = (gradients.abs() <= clip.largest) * weights  # a product with it takes one pass
+        return lambda moved: moved * diagonal, lambda seen: seen.mul_(diagonal)
+    lengths = row_lengths(gradients).unsqueeze(1)
+    units = torch.where(lengths > clip.aim, gradients / lengths, 0.0)
+    factors = clip.factors(lengths, gradients.dtype)
+    scale = factors * weights
+    if clip.limit is not None:
+        scale = scale * ((gradients * factors).abs() <= clip.limit)
+
+    def across(moved: Tensor) -> Tensor:
+        return torch.addcmul(moved, units, (units * moved).sum(1, keepdim=True), value=-1)
+
+    return lambda moved: across(moved) * scale, lambda seen: across(seen.mul_(scale))
 
 
 class _FastConvolutions(TorchFunctionMode):
