@@ -865,8 +865,8 @@ a Poisson choice more probable than the rate
 - _DROPPED < limit
 + _DROPPED <= limit
 the digest of a part of theta
-- hmac.digest(self._key, _memory(values), "sha256")
-+ hmac.digest(self._key, _memory(values)[:8], "sha256")
+- values.numpy().tobytes()
++ values.numpy().tobytes()[:8]
 
 @ src/ringfence/numerics/blocks.py:
 the last block forgotten

@@ -101,7 +101,7 @@ class Noise:
         """
         values = values.detach().cpu().contiguous()
         shape = repr((values.dtype, tuple(values.shape)))
-        return self._derived(b"digest", shape, hmac.digest(self._key, _memory(values), "sha256"))
+        return self._derived(b"digest", shape, hmac.digest(self._key, values.numpy().tobytes(), "sha256"))
 
     def torch_seed(self, *place: Place) -> int:
         """A seed of 64 bits for a torch generator. On the CPU those keep 32 bits of it: not for noise.
@@ -269,8 +269,3 @@ def _box_muller(words: Tensor) -> Tensor:
     radius = radius.add_(_STEP).log_().mul_(-2).sqrt_()
     angle = angle.mul_(2 * torch.pi)
     return torch.cat((radius * angle.cos(), radius * angle.sin()))
-
-
-def _memory(values: Tensor) -> memoryview:
-    memory: memoryview = values.numpy().reshape(-1).data
-    return memory.cast("B")

@@ -154,8 +154,8 @@ def _weighted_clip(
 ) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
     """diag(weights) C and its transpose, where C is the derivative of the clip at these gradients, (n, d).
 
-    ``Norm`` leaves f (m - u <u, m>) of m, and 0 where a coordinate is clamped afterwards. f is the factor that
-    makes a gradient shorter, and u its direction, or 0 where it is short enough.
+    ``Norm`` leaves f (m - u <u, m>) of m, and 0 where a coordinate is clamped afterwards. f is the factor
+    that makes a gradient shorter, and u its direction, or 0 where it is short enough.
     """
     if not isinstance(clip, Norm):
         diagonal = (gradients.abs() <= clip.largest) * weights  # a product with it takes one pass
