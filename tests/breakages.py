@@ -1572,7 +1572,7 @@ an example that was never measured with an eta of 0
 + (1 + 1e-15), 0.0)
 
 @ src/ringfence/training/jacobian.py: training/jacobian
-the L2 clip's own derivative left out
+the derivative of a network's L2 clip left out
 - torch.addcmul(moved, units, (units * moved).sum(1, keepdim=True), value=-1)
 + moved
 the second derivative of patches added back to other places

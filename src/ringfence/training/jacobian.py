@@ -196,7 +196,7 @@ def _convolution(
         return torch.conv2d(x, weight, bias, stride, padding, dilation, groups)
     window = Window(tuple(weight.shape[-2:]), _pair(stride), _pair(padding), _pair(dilation), groups)
     columns = patches(x, window).unflatten(1, (groups, -1))
-    result = weight.flatten(1).unflatten(0, (groups, -1)) @ columns
+    result: Tensor = weight.flatten(1).unflatten(0, (groups, -1)) @ columns
     result = result.reshape(len(x), len(weight), *window.positions(tuple(x.shape[-2:])))
     return result if bias is None else result + bias[:, None, None]
 
