@@ -10,7 +10,7 @@ import argparse
 import torch
 
 from benchmarks.timing import peak_memory, ratio
-from ringfence.noise import Noise, side_by_side
+from ringfence.noise import Noise
 
 
 def main() -> None:
@@ -23,7 +23,7 @@ def main() -> None:
     options = {"generator": generator, "dtype": torch.float64, "device": device}
 
     def draws() -> object:
-        return side_by_side([noise], "benchmark", device=device)
+        return noise.draws("benchmark", device=device)
 
     def reading(values: torch.Tensor) -> torch.Tensor:
         return values.sum()

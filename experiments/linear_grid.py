@@ -14,7 +14,7 @@ from ringfence.accounting.divergence_sums import kind_of
 from ringfence.accounting.equivalent_information import EQUIVALENT_INFORMATION
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.mechanisms.base import Mechanism
-from ringfence.noise import Noise, side_by_side
+from ringfence.noise import Draws, Noise
 from ringfence.numerics.blocks import block_length, row_lengths
 from ringfence.training.clipping import Clip, Norm, norm_outer_sums
 from ringfence.training.kernels.clipped_sums import clipped_outer_sum
@@ -163,11 +163,32 @@ def _alike(settings: Sequence[LinearSettings], noise: Sequence[Noise], like: Ten
             yield some, stacked([settings[i].mechanism for i in some], like.dim()), [noise[i] for i in some]
 
 
+class SideBySide(Draws):
+    """The numbers of several sources, each of which fills an equal share of the last dimension.
+
+    >>> both = SideBySide([Noise(seed).at("noise") for seed in (1, 2)]).uniforms((6,))
+    >>> bool((both[3:] == Noise(2).at("noise").uniforms((3,))).all())
+    True
+    """
+
+    def __init__(self, draws: Sequence[Draws]) -> None:
+        self._draws, self.device = draws, draws[0].device
+
+    def uniforms(self, shape: Sequence[int]) -> Tensor:
+        return torch.cat([one.uniforms(self._share(shape)) for one in self._draws], dim=-1)
+
+    def normals(self, shape: Sequence[int]) -> Tensor:
+        return torch.cat([one.normals(self._share(shape)) for one in self._draws], dim=-1)
+
+    def _share(self, shape: Sequence[int]) -> tuple[int, ...]:
+        return (*shape[:-1], shape[-1] // len(self._draws))
+
+
 def _released(theta: Tensor, groups: Sequence[Together], step: int) -> Tensor:
     """A sample of each setting's mechanism at its theta, with its own noise."""
     result = torch.empty_like(theta)
     for members, law, noise in groups:
-        draws = side_by_side(noise, step, device=theta.device)
+        draws = SideBySide([one.draws(step, device=theta.device) for one in noise])
         # in float64, in which the noise is drawn, and rounded once
         result[members] = law.sample(theta[members].double(), generator=draws).to(theta.dtype)
     return result

@@ -96,8 +96,8 @@ the epsilon of a network for one step
 
 @ experiments/linear_grid.py: experiments/linear_grid
 one noise for all settings of a call of the sampler
-- draws = side_by_side(noise, step
-+ draws = side_by_side(noise[:1] * len(noise), step
+- for one in noise])
++ for one in noise[:1] * len(noise)])
 
 @ src/ringfence/accounting/calibration.py: accounting/calibration
 calibration returns the end that fails
@@ -835,8 +835,8 @@ confident winners: whether there is an answer is not charged
 
 @ src/ringfence/noise.py:
 the global random state used
-- row.normal_(generator=generator)
-+ row.normal_()
+- .normal_(generator=self._generator)
++ .normal_()
 @ src/ringfence/noise.py: noise training/engine/engine
 numbers that a fork repeats
 -         self.require_own_process()
@@ -851,8 +851,8 @@ a copy that draws the same numbers
 + def __reduce__(self):
 +         return Noise, (self.seed,)
 32 bits of a place's key
-- return CipherDraws([self._derived(b"place", *place)])
-+ return CipherDraws([self._derived(b"place", *place)[:4].ljust(32)])
+- return CipherDraws(self._derived(b"place", *place))
++ return CipherDraws(self._derived(b"place", *place)[:4].ljust(32))
 a seed cut to 32 bits
 - b"%x" % self.seed
 + b"%x" % (self.seed % 2**32)
@@ -866,8 +866,8 @@ a Poisson choice more probable than the rate
 - _DROPPED < limit
 + _DROPPED <= limit
 the digest of a part of theta
-- hmac.digest(self._key, _memory(values), "sha256")
-+ hmac.digest(self._key, _memory(values)[:8], "sha256")
+- values.numpy().tobytes()
++ values.numpy().tobytes()[:8]
 
 @ src/ringfence/numerics/blocks.py:
 the last block forgotten
@@ -1571,9 +1571,9 @@ an example that was never measured with an eta of 0
 + (1 + 1e-15), 0.0)
 
 @ src/ringfence/training/jacobian.py: training/jacobian
-a frozen weight taken for the first example alone
-- tensor.expand(count, *tensor.shape) if place is None
-+ torch.cat((tensor[None], tensor.new_zeros(count - 1, *tensor.shape))) if place is None
+the derivative of a network's L2 clip left out
+- torch.addcmul(moved, units, (units * moved).sum(1, keepdim=True), value=-1)
++ moved
 the second derivative of patches added back to other places
 - padding=window.padding,
 + padding=tuple(reversed(window.padding)),
@@ -1727,8 +1727,8 @@ more spent on the scaling than its share
 -             own = mu * math.sqrt(share / 2 / _ROUNDS)
 +             own = mu * math.sqrt(share / 2)
 two sums with the same noise
-- side_by_side([noise], name, device
-+ side_by_side([noise], "sum", device
+- noise.draws(name, device
++ noise.draws("sum", device
 a sum released without noise
 -             released = planned.law.sample(theta, generator=draws)
 +             released = theta

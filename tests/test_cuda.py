@@ -7,7 +7,7 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting.divergence_sums import exact_sums
-from ringfence.noise import Noise, side_by_side
+from ringfence.noise import Noise
 from tests.mechanisms.cases import CASES, Case
 from tests.test_golden import COLUMNS, GOLDEN, computed
 
@@ -68,10 +68,10 @@ def test_equal_coordinates_beyond_what_float32_counts() -> None:
 def test_noise_is_made_on_the_gpu_and_belongs_to_its_place() -> None:
     noise = Noise(seed=7)
     first, again, other = (
-        side_by_side([noise], "noise", step, device="cuda").normals((1000,)) for step in (0, 0, 1)
+        noise.draws("noise", step, device=torch.device("cuda")).normals((1000,)) for step in (0, 0, 1)
     )
     assert first.is_cuda
     assert torch.equal(first, again)
     assert abs(float(torch.corrcoef(torch.stack((first, other)))[0, 1])) < 0.2
     low = Noise(seed=7 + 2**32)
-    assert not torch.equal(first, side_by_side([low], "noise", 0, device="cuda").normals((1000,)))
+    assert not torch.equal(first, low.draws("noise", 0, device=torch.device("cuda")).normals((1000,)))

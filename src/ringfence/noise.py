@@ -15,7 +15,7 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import numpy as np
 import torch
@@ -23,9 +23,6 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.numerics.blocks import one_thread
-
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.ciphers import CipherContext
 
 Place = str | int | bytes
 
@@ -80,7 +77,18 @@ class Noise:
         >>> Noise(seed=7).at("noise", 3).uniforms((2,)).shape
         torch.Size([2])
         """
-        return CipherDraws([self._derived(b"place", *place)])
+        return CipherDraws(self._derived(b"place", *place))
+
+    def draws(self, *place: Place, device: torch.device) -> "Draws":
+        """The random numbers that belong to a place, made on a device.
+
+        >>> noise, cpu = Noise(seed=7), torch.device("cpu")
+        >>> bool(noise.draws("noise", 3, device=cpu).uniforms(()) == noise.at("noise", 3).uniforms(()))
+        True
+        """
+        if device.type == "cpu":
+            return self.at(*place)
+        return GeneratorDraws(torch.Generator(device).manual_seed(self.torch_seed(*place)))
 
     def digest(self, values: Tensor) -> bytes:
         """32 bytes, by HMAC-SHA-256, that are the same for the same numbers and look random without the key.
@@ -93,7 +101,7 @@ class Noise:
         """
         values = values.detach().cpu().contiguous()
         shape = repr((values.dtype, tuple(values.shape)))
-        return self._derived(b"digest", shape, hmac.digest(self._key, _memory(values), "sha256"))
+        return self._derived(b"digest", shape, hmac.digest(self._key, values.numpy().tobytes(), "sha256"))
 
     def torch_seed(self, *place: Place) -> int:
         """A seed of 64 bits for a torch generator. On the CPU those keep 32 bits of it: not for noise.
@@ -121,7 +129,7 @@ class Noise:
                 generator.manual_seed(self.torch_seed(*place))
             state = torch.default_generator.get_state()
             words = state[_TWISTER].view(torch.int64)
-            words.copy_(self.at("torch", *place).words(len(words))[0] & (2**32 - 1))
+            words.copy_(self.at("torch", *place).words(len(words)) & (2**32 - 1))
             torch.default_generator.set_state(state)
             yield
         finally:
@@ -150,113 +158,70 @@ class Noise:
         return hmac.digest(self._key, text, "sha256")
 
 
-def side_by_side(sources: Sequence[Noise], *place: Place, device: torch.device | str = "cpu") -> "Draws":
-    """The numbers of one place of one or several sources, drawn in one call and made on ``device``.
-
-    The last dimension of the shape that is asked for is cut into equal shares, one for each source.
-
-    >>> one, other = Noise(seed=1), Noise(seed=2)
-    >>> both = side_by_side([one, other], "noise").uniforms((6,))
-    >>> bool((both[3:] == other.at("noise").uniforms((3,))).all())
-    True
-    """
-    if torch.device(device).type == "cpu":
-        return CipherDraws([source._derived(b"place", *place) for source in sources])
-    seeds = [source.torch_seed(*place) for source in sources]
-    return GeneratorDraws([torch.Generator(device).manual_seed(seed) for seed in seeds])
-
-
 class Draws(ABC):
-    """Random numbers of one or several places, in the order in which they are asked for.
+    """Random numbers of a place, in the order in which they are asked for."""
 
-    With several places the last dimension is cut into equal shares. Each place fills its share with the
-    numbers that it would give if it were alone.
-    """
-
-    places: int
     device: torch.device
 
     @staticmethod
     def of(generator: object, name: str, values: Tensor) -> "Draws":
         """The numbers of a generator, which must be on the device of these values."""
-        draws = GeneratorDraws([generator]) if isinstance(generator, torch.Generator) else generator
+        draws = GeneratorDraws(generator) if isinstance(generator, torch.Generator) else generator
         if not isinstance(draws, Draws):
             raise TypeError(f"generator must be a torch.Generator, got {generator!r}")
         if draws.device.type != values.device.type:
             raise ValueError(f"generator is on {draws.device}, {name} on {values.device}")
         return draws
 
+    @abstractmethod
     def uniforms(self, shape: Sequence[int]) -> Tensor:
         """Uniform numbers on [0, 1), multiples of 2^-53, in float64."""
-        return self._arranged(self._uniforms(self._count(shape)), shape)
 
+    @abstractmethod
     def normals(self, shape: Sequence[int]) -> Tensor:
         """N(0, 1) numbers in float64, made from 53-bit uniform numbers: none is beyond 8.6."""
-        return self._arranged(self._normals(self._count(shape)), shape)
 
     def normals_like(self, *tensors: Tensor) -> Tensor:
         """N(0, 1) numbers of the shape that the tensors broadcast to."""
         return self.normals(torch.broadcast_tensors(*tensors)[0].shape)
 
-    @abstractmethod
-    def _uniforms(self, count: int) -> Tensor:
-        """Uniform numbers, (places, count)."""
-
-    @abstractmethod
-    def _normals(self, count: int) -> Tensor:
-        """Normal numbers, (places, count)."""
-
-    def _count(self, shape: Sequence[int]) -> int:
-        """The number of values that each place gives for this shape."""
-        if self.places > 1 and (not shape or shape[-1] % self.places):
-            raise ValueError(f"shape must end in a multiple of {self.places} places, got {list(shape)}")
-        return torch.Size(shape).numel() // self.places
-
-    def _arranged(self, drawn: Tensor, shape: Sequence[int]) -> Tensor:
-        if self.places > 1:
-            drawn = drawn.view(self.places, -1, shape[-1] // self.places).transpose(0, 1)
-        return drawn.reshape(tuple(shape))
-
 
 class GeneratorDraws(Draws):
-    """Numbers of torch generators, one for each place, on their device."""
+    """Numbers of a torch generator, on its device."""
 
-    def __init__(self, generators: Sequence[torch.Generator]) -> None:
-        self._generators, self.places, self.device = generators, len(generators), generators[0].device
+    def __init__(self, generator: torch.Generator) -> None:
+        self._generator, self.device = generator, generator.device
 
-    def _uniforms(self, count: int) -> Tensor:
-        return self._filled(count, lambda row, generator: row.uniform_(generator=generator))
+    def uniforms(self, shape: Sequence[int]) -> Tensor:
+        return self._empty(shape).uniform_(generator=self._generator)
 
-    def _normals(self, count: int) -> Tensor:
-        return self._filled(count, lambda row, generator: row.normal_(generator=generator))
+    def normals(self, shape: Sequence[int]) -> Tensor:
+        return self._empty(shape).normal_(generator=self._generator)
 
-    def _filled(self, count: int, fill: Callable[[Tensor, torch.Generator], object]) -> Tensor:
-        result = torch.empty(self.places, count, dtype=torch.float64, device=self.device)
-        for row, generator in zip(result, self._generators, strict=True):
-            fill(row, generator)
-        return result
+    def _empty(self, shape: Sequence[int]) -> Tensor:
+        return torch.empty(tuple(shape), dtype=torch.float64, device=self.device)
 
 
 class CipherDraws(Draws):
-    """Numbers made from the key streams of AES-256 in counter mode, one for each key, on the CPU."""
+    """Numbers made from the key stream of AES-256 in counter mode, on the CPU."""
 
     device = torch.device("cpu")
 
-    def __init__(self, keys: Sequence[bytes]) -> None:
-        self.places = len(keys)
-        self._streams = [_stream(key) for key in keys]
+    def __init__(self, key: bytes) -> None:
+        # imported here, because only numbers made on the CPU need it
+        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+        self._stream = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
 
     def words(self, count: int) -> Tensor:
-        """``count`` integers of 64 random bits for every place, (places, count)."""
+        """``count`` integers of 64 random bits."""
         if not count:
-            return torch.empty(self.places, 0, dtype=torch.int64)
-        blank = bytes(8 * count)
-        bits = bytearray().join(stream.update(blank) for stream in self._streams)
-        return torch.frombuffer(bits, dtype=torch.int64).view(self.places, count)
+            return torch.empty(0, dtype=torch.int64)
+        return torch.frombuffer(bytearray(self._stream.update(bytes(8 * count))), dtype=torch.int64)
 
     def word(self) -> int:
-        """The next 64 random bits of the first place, as an integer."""
-        return int(self.words(1)[0, 0])
+        """The next 64 random bits, as an integer."""
+        return int(self.words(1))
 
     def chosen(self, count: int, rate: float) -> list[int]:
         """A Poisson sample of 0 .. count - 1: each number enters with probability ``rate``, independently.
@@ -269,23 +234,23 @@ class CipherDraws(Draws):
         limit = int(rate / _STEP)  # a uniform number u enters where u + 2^-53 <= rate: compared as integers
         chosen: list[int] = []
         for start in range(0, count, _BLOCK):
-            words = self.words(min(_BLOCK, count - start))[0].numpy().view(np.uint64)
+            words = self.words(min(_BLOCK, count - start)).numpy().view(np.uint64)
             chosen += (np.flatnonzero(words >> _DROPPED < limit) + start).tolist()
         return chosen
 
-    def _uniforms(self, count: int) -> Tensor:
-        return self._in_blocks(count, uniforms)
+    def uniforms(self, shape: Sequence[int]) -> Tensor:
+        return self._in_blocks(shape, uniforms)
 
-    def _normals(self, count: int) -> Tensor:
-        return self._in_blocks(count, _box_muller)
+    def normals(self, shape: Sequence[int]) -> Tensor:
+        return self._in_blocks(shape, _box_muller)
 
-    def _in_blocks(self, count: int, made: Callable[[Tensor], Tensor]) -> Tensor:
-        result = torch.empty(self.places, count, dtype=torch.float64)
+    def _in_blocks(self, shape: Sequence[int], made: Callable[[Tensor], Tensor]) -> Tensor:
+        result = torch.empty(tuple(shape), dtype=torch.float64)
         with one_thread():
-            for start in range(0, count, _BLOCK):
-                some = min(_BLOCK, count - start)
+            for block in result.view(-1).split(_BLOCK):
+                some = len(block)
                 # normal numbers come in pairs, so an even number of words is drawn
-                result[:, start : start + some] = made(self.words(some + some % 2))[:, :some]
+                block.copy_(made(self.words(some + some % 2))[:some])
         return result
 
 
@@ -300,19 +265,7 @@ def uniforms(words: Tensor) -> Tensor:
 
 def _box_muller(words: Tensor) -> Tensor:
     """sqrt(-2 log u) times cos and sin of 2 pi v (Box and Muller 1958), u in (0, 1] and v in [0, 1)."""
-    radius, angle = uniforms(words).chunk(2, dim=1)
+    radius, angle = uniforms(words).chunk(2)
     radius = radius.add_(_STEP).log_().mul_(-2).sqrt_()
     angle = angle.mul_(2 * torch.pi)
-    return torch.cat((radius * angle.cos(), radius * angle.sin()), dim=1)
-
-
-def _stream(key: bytes) -> "CipherContext":
-    # imported here, because only numbers made on the CPU need it
-    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-
-    return Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
-
-
-def _memory(values: Tensor) -> memoryview:
-    memory: memoryview = values.numpy().reshape(-1).data
-    return memory.cast("B")
+    return torch.cat((radius * angle.cos(), radius * angle.sin()))

@@ -17,7 +17,7 @@ from ringfence.accounting.fisher import (
     fisher_information_loss,
     reconstruction_error_bound,
 )
-from ringfence.numerics.singular_values import squared_frobenius
+from ringfence.numerics.singular_values import squared_norms
 from tests.accounting.drawing import draw
 from tests.accounting.matrices import BAD_JACOBIANS, exact, holds
 from tests.mechanisms.cases import Case, every_case
@@ -46,7 +46,9 @@ def test_trace_is_the_root_mean_square_over_attributes() -> None:
     batch = fisher_information_loss(law, theta, torch.stack([jacobian, 2 * jacobian]), kind="trace")
     assert batch.tolist() == pytest.approx([float(loss), 2 * float(loss)], rel=1e-12, abs=0)
     weights, matrices, _ = checked_jacobian(law, theta, jacobian)
-    assert float(loss) > math.sqrt(float(squared_frobenius(weights, matrices)) / 7)  # the root is rounded up
+    assert float(loss) > math.sqrt(
+        float(squared_norms(weights, matrices, trace=True)) / 7
+    )  # the root is rounded up
     # one attribute: the two definitions agree
     one = [fisher_information_loss(law, theta, jacobian[:, :1], kind=kind) for kind in ("spectral", "trace")]
     assert float(one[0]) == pytest.approx(float(one[1]), rel=1e-11, abs=0)

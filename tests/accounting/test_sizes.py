@@ -65,11 +65,9 @@ def examples_of_a_family() -> Tensor:
 
 def norms() -> Tensor:
     weights, matrices = draw(12).abs() + 0.1, draw(3, 12, 5, seed=1)
-    both = [singular_values.largest_singular_values(weights, matrices[..., :width]) for width in (5, 2)]
-    tall = singular_values.largest_singular_values(
-        draw(5).abs(), matrices.mT
-    )  # by the Gram matrix of its rows
-    return torch.cat((*both, tall, singular_values.squared_frobenius(weights, matrices)))
+    both = [singular_values.squared_norms(weights, matrices[..., :width]) for width in (5, 2)]
+    tall = singular_values.squared_norms(draw(5).abs(), matrices.mT)  # by the Gram matrix of its rows
+    return torch.cat((*both, tall, singular_values.squared_norms(weights, matrices, trace=True)))
 
 
 CASES: list[tuple[ModuleType, str, Callable[[], Tensor]]] = [

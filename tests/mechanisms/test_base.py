@@ -48,13 +48,6 @@ def test_a_support_is_an_interval_and_atoms(
     assert [float(atom) for atom in law.support.atoms] == atoms
 
 
-def test_a_label_is_not_inherited_with_another_name() -> None:
-    class Other(rf.Gaussian):
-        name = "gaussian"
-
-    assert (rf.Gaussian.label, Other.label) == ("Gaussian", "gaussian")
-
-
 def test_known_laws_are_in_alphabetical_order_and_can_be_built_from_their_fields() -> None:
     known = rf.Mechanism.known()
     assert list(known) == sorted(known)

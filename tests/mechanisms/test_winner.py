@@ -243,7 +243,7 @@ def test_samples_are_the_largest_of_the_counts_and_their_noise() -> None:
     confident = rf.ConfidentWinner(0.7, threshold=2.0, threshold_sigma=0.5)
 
     def draws() -> GeneratorDraws:
-        return GeneratorDraws([torch.Generator().manual_seed(1)])
+        return GeneratorDraws(torch.Generator().manual_seed(1))
 
     noise = draws()
     answered = counts.amax(dim=1) + 0.5 * noise.normals((200,)) >= 2
@@ -252,5 +252,5 @@ def test_samples_are_the_largest_of_the_counts_and_their_noise() -> None:
     alone = (counts + 0.7 * draws().normals((200, 3))).argmax(dim=1)
     assert torch.equal(rf.NoisyWinner(0.7).sample(counts, generator=draws()), alone)
     still = draws()
-    still._normals = lambda count: torch.zeros(1, count).double()  # type: ignore[method-assign]
+    still.normals = lambda shape: torch.zeros(shape).double()  # type: ignore[method-assign]
     assert confident.sample([[0.0, 2.0], [1.9, 0.0]], generator=still).tolist() == [1, -1]  # type: ignore[arg-type]

@@ -166,7 +166,7 @@ def test_rounding_loosens_the_bound_until_there_is_none() -> None:
                 diagonal(SPECTRA[3:4], e), generator=generator(), probes=2, tolerance=0.0, maximum_degree=32
             )
         )
-        for e in (1e-15, 1e-6, 1e-5)
+        for e in (1e-15, 1e-7, 2e-6)
     ]
     assert uppers == sorted(uppers)
     with pytest.raises(
@@ -183,9 +183,9 @@ def test_as_few_probes_as_rounding_allows(monkeypatch: pytest.MonkeyPatch) -> No
         return honest(operator, number, source)
 
     monkeypatch.setattr(operators, "_standard_normal_probes", probes)
-    for rounding in (1e-13, 2e-6, 5e-5, 3e-4, 1e-3):
+    for rounding in (1e-13, 4e-9, 1e-8, 2e-6):
         spectral_bounds(diagonal(SPECTRA[3:4], rounding), generator=generator())
-    assert drawn == [1, 2, 4, 8, 16]
+    assert drawn == [1, 1, 2, 2]
 
 
 def test_the_reach_is_that_of_the_inverse_and_of_all_that_rounding_adds() -> None:
@@ -306,5 +306,5 @@ def test_a_start_blind_to_the_top_is_what_fails(monkeypatch: pytest.MonkeyPatch)
 def test_one_matrix_without_a_bound_is_refused_beside_one_that_is_zero() -> None:
     scale = torch.tensor([0.0, 1.0], dtype=torch.float64)[:, None]
     operator = BatchedOperator(2, (5, 5), lambda v: scale * v, lambda v: scale * v, rounding=0.1)
-    with pytest.raises(ValueError, match=r"rounding 0\.1 leaves nothing of 16 probes"):
+    with pytest.raises(ValueError, match=r"rounding 0\.1 leaves nothing of 2 probes"):
         spectral_bounds(operator, generator=torch.Generator().manual_seed(0))

@@ -19,7 +19,7 @@ from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.numerics.rounding import UP, square_is_representable
-from ringfence.numerics.singular_values import Gram, largest_singular_values, squared_frobenius
+from ringfence.numerics.singular_values import Gram, squared_norms
 
 InformationNorm = Literal["spectral", "trace"]
 
@@ -59,10 +59,9 @@ def fisher_information_loss(
     2.0
     """
     weights, matrices, single = checked_jacobian(mechanism, theta, jacobian)
-    if checked_norm(kind) == "trace":
-        result = (squared_frobenius(weights, matrices) / matrices.shape[2]).sqrt() * UP
-    else:
-        result = largest_singular_values(weights, matrices)
+    trace = checked_norm(kind) == "trace"
+    squares = squared_norms(weights, matrices, trace=trace) / (matrices.shape[2] if trace else 1)
+    result = squares.sqrt() * UP
     return result[0] if single else result
 
 

@@ -74,7 +74,7 @@ class Mechanism(ABC):
     """
 
     name: ClassVar[str]  # one word, for ``by_name`` and the command line
-    label: ClassVar[str]  # one word, for tables and charts; the name unless the law says otherwise
+    label: ClassVar[str]  # one word, for tables and charts
 
     # Whether the laws of all theta form an exponential family (log p/q is linear in the output).
     # Then every divergence is an average of the information over a window around theta, which
@@ -93,11 +93,6 @@ class Mechanism(ABC):
     same_everywhere: ClassVar[bool] = False
 
     sigma: Tensor  # checked, whatever the law
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        if "name" in vars(cls) and "label" not in vars(cls):
-            cls.label = cls.name
 
     @classmethod
     def fields(cls) -> tuple[str, ...]:

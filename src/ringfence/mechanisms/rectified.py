@@ -32,7 +32,7 @@ class RectifiedGaussian(Mechanism):
     0.936824218624
     """
 
-    name = "rectified"
+    name = label = "rectified"
 
     def __init__(self, sigma: Real, bound: Bound) -> None:
         self.sigma = checks.positive("sigma", sigma)

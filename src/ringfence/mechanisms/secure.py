@@ -13,6 +13,7 @@ as many, until there is none. What is released therefore has the law exactly.
 
 import math
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property, partial
@@ -125,15 +126,6 @@ class SecureRelease:
         most = torch.finfo(theta.dtype).max
         return points.clamp(-most, most).to(theta)
 
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            if name == "delta":
-                raise AttributeError(
-                    "SecureRelease.delta is gone: releases are exact and add nothing to delta"
-                )
-            raise checks.missing_attribute("SecureRelease", name, {})
-
     def __repr__(self) -> str:
         if self.step is None:
             return f"SecureRelease({self.law!r})"
@@ -187,7 +179,7 @@ def numbers(distribution: "Distribution", points: "PublicPoints", bits: CipherDr
     >>> numbers(Normal(zero, one), Points((-1.0, 1.0), (zero - 90,)), Noise().at("example"), 3).tolist()
     [1, 1, 1]
     """
-    words = bits.words(count)[0]
+    words = bits.words(count)
     uniform = uniforms(words)
     # Whatever the guess is, even NaN: it is checked below.
     guess = points.nearest(distribution.guess(uniform))
@@ -197,7 +189,7 @@ def numbers(distribution: "Distribution", points: "PublicPoints", bits: CipherDr
     sure = (uniform - before > _DOUBT) & (until - uniform > _DOUBT)
     for place in (~sure).nonzero().flatten().tolist():
         exact = _Uniform(words[place], bits)
-        number[place] = _decided(distribution, points.select(place), exact, int(number[place]), place)
+        number[place] = _decided(distribution, points.select(place), exact, place)
     return number
 
 
@@ -209,7 +201,7 @@ class _Uniform:
 
     def extend(self) -> None:
         """Draws 64 more bits."""
-        self.numerator = (self.numerator << 64) + int(self.draws.words(1)[0]) % 2**64
+        self.numerator = (self.numerator << 64) + self.draws.word() % 2**64
         self.bits += 64
 
     def is_below(self, value: Callable[[int], Any]) -> bool:
@@ -223,16 +215,15 @@ class _Uniform:
         return known
 
 
-def _decided(
-    distribution: "Distribution", points: "PublicPoints", uniform: _Uniform, start: int, place: int
-) -> int:
+def _decided(distribution: "Distribution", points: "PublicPoints", uniform: _Uniform, place: int) -> int:
     """The number of the point for one coordinate, beyond doubt, from all bits of U."""
 
     def before_the_cut(number: int) -> bool:
         cut = float(points.cut(torch.tensor(number)))
         return uniform.is_below(lambda bits: distribution.exactly(cut, place, bits))
 
-    return exact_normal.search(before_the_cut, start, int(points.first), int(points.last))
+    first, last = int(points.first), int(points.last)
+    return first + bisect_left(range(first, last), True, key=before_the_cut)
 
 
 def largest(values: Tensor, scale: float, bits: CipherDraws, *, gumbel: bool = False) -> Tensor:
@@ -247,7 +238,7 @@ def largest(values: Tensor, scale: float, bits: CipherDraws, *, gumbel: bool = F
     >>> largest(torch.tensor([[0.0, 90.0], [90.0, 0.0]]).double(), 1.0, Noise().at("example")).tolist()
     [1, 0]
     """
-    words = bits.words(values.numel())[0].view(values.shape)
+    words = bits.words(values.numel()).view(values.shape)
     uniform = uniforms(words)
 
     def noisy(share: Tensor, sign: int) -> Tensor:

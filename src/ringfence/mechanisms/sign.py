@@ -22,7 +22,7 @@ class StochasticSign(Mechanism):
     0.636619772368
     """
 
-    name = "sign"
+    name = label = "sign"
     atoms_alone = True
 
     def __init__(self, sigma: Real) -> None:

@@ -5,8 +5,6 @@ All divergences are averages of it over a window around theta, which makes this 
 smaller bound than the Gaussian's for every theta.
 """
 
-from functools import cached_property
-
 import torch
 from torch import Tensor
 
@@ -34,7 +32,7 @@ class TruncatedGaussian(Mechanism):
     0.291125094773
     """
 
-    name = "truncated"
+    name = label = "truncated"
     exponential_family = True
 
     def __init__(self, sigma: Real, bound: Bound) -> None:
@@ -90,10 +88,6 @@ class TruncatedGaussian(Mechanism):
 
     def information_bound(self) -> Tensor:
         """The information at the centre of the interval, where it is largest."""
-        return self._central_information
-
-    @cached_property
-    def _central_information(self) -> Tensor:
         finite = torch.isfinite(self.lower) & torch.isfinite(self.upper)
         centre = torch.where(finite, (self.lower + self.upper) / 2, 0.0).double()
         ends = (self.lower.double(), self.upper.double())

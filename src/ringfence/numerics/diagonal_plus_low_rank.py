@@ -1,9 +1,10 @@
 """Symmetric matrices that are a diagonal plus a low rank: upper bounds of trace and largest eigenvalue."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot, pad
 
 from ringfence.numerics.rounding import UP, gamma
 from ringfence.numerics.singular_values import cholesky, largest_eigenvalues
@@ -29,8 +30,7 @@ class DiagonalPlusLowRank:
     diagonal: Tensor  # D, (n, p)
     shared: Tensor  # (K, p)
     own: Tensor  # (n, l, p)
-    middle: Tensor  # M, (n, m, m), m = K + l + q
-    units: Tensor | None = None  # (n, q): V ends in these unit vectors, given by the place of their 1
+    middle: Tensor  # M, (n, K + l, K + l)
 
     def trace(self) -> Tensor:
         """At least the trace of each matrix."""
@@ -48,15 +48,25 @@ class DiagonalPlusLowRank:
         h mu otherwise: every trial proves a bound. The Rayleigh quotient of the eigenvector is a lower
         bound of the largest eigenvalue, and also Newton's next trial, because 1 / h is concave in mu.
 
-        M has at most K negative eigenvalues, so the largest eigenvalue is at least the (K + 1)-th largest
-        entry of D. ``_flattened`` moves the entries above that one into M, and then no trial below max D
-        is needed.
+        No trial is below max D. M has at most K negative eigenvalues, so the largest eigenvalue is at least
+        the (K + 1)-th largest entry of D. Where it is below max D, ``_flattened`` moves the entries above
+        that one into M.
         """
-        low_rank, top = self._low_rank_norm(), self.diagonal.amax(dim=1)
-        best = top + low_rank  # holds without a trial
+        best, near = self._bounds()
+        if not bool(near.all()):
+            rest = self._part(~near)._flattened()
+            best[~near] = torch.minimum(best[~near], rest._bounds()[0])
+        return best
+
+    def _bounds(self) -> tuple[Tensor, Tensor]:
+        """Bounds by trials above max D, and whether each is known to be near the largest eigenvalue."""
+        low_rank, (top, place) = self._low_rank_norm(), self.diagonal.max(dim=1)
+        here = torch.cat((self.shared.T[place], self.own[torch.arange(len(place)), :, place]), dim=1)
+        # hold without a trial; the lower bound is the matrix's own entry where D is largest
+        best, floor = top + low_rank, top + (here[:, None] @ self.middle @ here[:, :, None])[:, 0, 0]
+        aim = 1 + 1.1 * _TOLERANCE
         going = ((low_rank > _TOLERANCE / 2 * top) & (best > _SMALL)).nonzero()[:, 0]
-        rest = self._part(going)._flattened()
-        peak = floor = rest.diagonal.amax(dim=1)
+        rest, peak = self._part(going), top[going]
         trial = rest._first_trial(peak)
         for _ in range(_TRIALS):
             if not len(going):
@@ -64,11 +74,23 @@ class DiagonalPlusLowRank:
             ratio, quotient = rest._trial(trial)
             bound = torch.where(ratio <= 1, peak + ratio * (trial - peak), ratio * trial) * UP
             best[going] = torch.minimum(best[going], bound)
-            floor = torch.maximum(floor, quotient)
-            apart = (best[going] > (1 + 1.1 * _TOLERANCE) * floor).nonzero()[:, 0]
-            going, rest, peak, floor = going[apart], rest._part(apart), peak[apart], floor[apart]
-            trial = ((1 + _TOLERANCE) * floor).clamp(min=_SMALL)
-        return best
+            floor[going] = torch.maximum(floor[going], quotient)
+            following = ((1 + _TOLERANCE) * torch.maximum(floor[going], peak)).clamp(min=_SMALL)
+            apart = (best[going] > aim * floor[going]) & (following != trial)
+            going, rest, peak, trial = going[apart], rest._part(apart), peak[apart], following[apart]
+        return best, (best <= aim * floor) | (best <= _SMALL)
+
+    def _flattened(self) -> "DiagonalPlusLowRank":
+        """The same matrices: the largest entries of D lowered to the (K + 1)-th, the excess moved into M."""
+        classes, width = self.shared.shape
+        largest = self.diagonal.topk(min(classes + 1, width), dim=1)
+        values = pad(largest.values, (0, 1))[:, : classes + 1]  # after all comes 0
+        excess = values[:, :-1] - values[:, -1:]
+        units = one_hot(largest.indices[:, :classes], width).to(self.own)
+        middle = pad(self.middle, (0, excess.shape[1], 0, excess.shape[1]))
+        middle[:, -excess.shape[1] :, -excess.shape[1] :] = torch.diag_embed(excess)
+        diagonal = torch.minimum(self.diagonal, values[:, -1:])
+        return DiagonalPlusLowRank(diagonal, self.shared, torch.cat((self.own, units), dim=1), middle)
 
     def _first_trial(self, peak: Tensor) -> Tensor:
         """The start of the search: it proves nothing, so it may be a guess that saves trials."""
@@ -100,62 +122,31 @@ class DiagonalPlusLowRank:
         return ratio, torch.where((largest > 0) & (length > 0), quotient, 0.0)
 
     def _gram(self, weights: Tensor) -> Tensor:
-        """V diag(weights) V^T, (n, m, m); the first block of all examples is one product of matrices."""
+        """V diag(weights) V^T; the first block of all examples is one product of matrices."""
         classes, width = self.shared.shape
-        count, base = len(weights), classes + self.own.shape[1]
         result = torch.empty_like(self.middle)
         pairs = (self.shared[:, None] * self.shared).reshape(classes * classes, width)
-        result[:, :classes, :classes] = (weights @ pairs.T).view(count, classes, classes)
+        result[:, :classes, :classes] = (weights @ pairs.T).view(-1, classes, classes)
         own = self.own * weights[:, None]
-        result[:, classes:base, :classes] = own @ self.shared.T
-        result[:, classes:base, classes:base] = own @ self.own.mT
-        if self.units is not None:
-            at = weights.gather(1, self.units)[:, :, None]
-            result[:, base:, :classes] = self.shared.T[self.units] * at
-            places = self.units[:, None].expand(-1, own.shape[1], -1)
-            result[:, base:, classes:base] = own.gather(2, places).mT
-            result[:, base:, base:] = (self.units[:, :, None] == self.units[:, None]) * at
+        result[:, classes:, :classes] = own @ self.shared.T
+        result[:, classes:, classes:] = own @ self.own.mT
         return result.tril() + result.tril(-1).mT
 
     def _combined(self, weights: Tensor) -> Tensor:
         """V^T weights."""
-        classes, base = len(self.shared), len(self.shared) + self.own.shape[1]
-        total = weights[:, :classes] @ self.shared + (weights[:, None, classes:base] @ self.own)[:, 0]
-        return total if self.units is None else total.scatter_add_(1, self.units, weights[:, base:])
+        classes = len(self.shared)
+        return weights[:, :classes] @ self.shared + (weights[:, None, classes:] @ self.own)[:, 0]
 
     def _low_rank_norm(self) -> Tensor:
-        """At least the spectral norm of V^T M V: sum_ij |M_ij| |V_i| |V_j|. V has no unit vectors here."""
+        """At least the spectral norm of V^T M V: sum_ij |M_ij| |V_i| |V_j|."""
         shared = torch.linalg.vector_norm(self.shared, dim=1).expand(len(self.own), -1)
         norms = torch.cat((shared, torch.linalg.vector_norm(self.own, dim=2)), dim=1)
         total: Tensor = (self.middle.abs() * norms[:, :, None] * norms[:, None]).sum(dim=(1, 2))
         return total * (1 + 4 * gamma(self.own.shape[2] + self.middle.shape[1] ** 2 + 8))
 
-    def _flattened(self) -> "DiagonalPlusLowRank":
-        """The same matrices: the largest entries of D lowered to the (K + 1)-th, the excess moved into M."""
-        classes, width = self.shared.shape
-        largest = self.diagonal.topk(min(classes + 1, width), dim=1)
-        values = torch.nn.functional.pad(largest.values, (0, 1))[:, : classes + 1]  # after all comes 0
-        above = values > (1 + _TOLERANCE / 8) * values[:, -1:]
-        moved = int(above.sum(dim=1).amax()) if len(above) else 0
-        level = values[:, moved : moved + 1]
-        middle = torch.nn.functional.pad(self.middle, (0, moved, 0, moved))
-        excess = middle.diagonal(dim1=1, dim2=2)[:, middle.shape[1] - moved :]
-        excess.copy_(values[:, :moved] - level)
-        return replace(
-            self,
-            diagonal=torch.minimum(self.diagonal, level),
-            units=largest.indices[:, :moved],
-            middle=middle,
-        )
-
     def _part(self, which: Tensor) -> "DiagonalPlusLowRank":
         """The matrices of these examples."""
-        if len(which) == len(self.own):
-            return self
-        units = None if self.units is None else self.units[which]
-        return DiagonalPlusLowRank(
-            self.diagonal[which], self.shared, self.own[which], self.middle[which], units
-        )
+        return DiagonalPlusLowRank(self.diagonal[which], self.shared, self.own[which], self.middle[which])
 
 
 def _factor_above(gram: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:

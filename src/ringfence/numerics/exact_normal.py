@@ -1,7 +1,6 @@
 """Distribution functions and quantiles to as many bits as are asked for, where float64 cannot decide."""
 
 import math
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -82,36 +81,6 @@ def laplace_cumulative(x: float, theta: float, scale: float, bits: int) -> Any:
     both = 2 * context.cosh((0.5 - (context.mpf(theta) - floor)) / scale)  # 0.5 + floor may round
     away = (context.mpf(below) + 0.5 - theta) / scale
     return context.exp(away) / both if below < floor else 1 - context.exp(-away) / both
-
-
-def search(holds: Callable[[int], bool], start: int, first: int, last: int) -> int:
-    """The smallest number in first, ..., last for which ``holds`` is true.
-
-    ``holds`` must be true for ``last``, and for every number above one for which it is true. The search
-    begins at ``start``, in steps that double.
-
-    >>> [search(lambda number: number >= 7, start, first=0, last=100) for start in (0, 6, 7, 100)]
-    [7, 7, 7, 7]
-    """
-    reach = 1
-    if start == last or holds(start):
-        low, high = first, start
-        while high - reach >= first:
-            if not holds(high - reach):
-                low = high - reach + 1
-                break
-            high, reach = high - reach, 2 * reach
-    else:
-        low, high = start + 1, last
-        while low + reach < last:
-            if holds(low + reach):
-                high = low + reach
-                break
-            low, reach = low + reach + 1, 2 * reach
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle + 1, high)
-    return low
 
 
 def _normal_quantile(numerator: int, bits: int) -> Any:

@@ -105,8 +105,8 @@ def spectral_bounds(
 
     Work ends once the bound of every singular value is within ``tolerance`` of a value of the recurrence,
     or after ``maximum_degree`` products per probe. Neither changes what holds. Fewer probes need fewer
-    products in all, and more probes leave more room for rounding. By default they are as few as leave
-    rounding a quarter of t, at most 16.
+    products in all, and more probes leave more room for rounding. By default there is one, or there are two
+    where one would leave rounding less than a quarter of t.
 
     Guarantee: all bounds hold at once except with ``failure_probability`` over the generator's
     draw, each one alone except with ``failure_probability`` / count. The proof is at the head of this file.
@@ -149,14 +149,9 @@ def spectral_bounds(
             upper[going] = torch.where(close, _least(*made, limit, ceiling), math.inf)
         if bool(close.all()):
             break
-    else:
-        # where the bound is not close yet, rounding may have spoilt what fewer products had reached
-        going = going[upper[going].isinf()]
-        for degree in (degree for degree in range(1, most + 1) if most % degree == 0):
-            made = diagonal[going, :, :degree], beside[going, :, :degree], sizes[going], operator.rounding
-            upper[going] = torch.minimum(
-                upper[going], _least(*made, limit, torch.full_like(upper[going], math.inf))
-            )
+    else:  # those that are not close yet
+        bound = _least(*made, limit, torch.full_like(ceiling, math.inf))
+        upper[going] = torch.minimum(upper[going], bound)
     if bool(upper.isinf().any()):
         raise ValueError(
             f"failure_probability must be larger, got {failure_probability!r} for {operator.count} matrices: "
@@ -179,11 +174,8 @@ def chi_threshold(failure_probability: float, probes: int) -> float:
 
 
 def _fewest_probes(operator: BatchedOperator, failure_probability: float) -> int:
-    for probes in (1, 2, 4, 8):
-        size = math.sqrt(probes * operator.shape[1])
-        if 4 * size * _charge(operator.rounding, 16) <= chi_threshold(failure_probability, probes):
-            return probes
-    return 16
+    charge = math.sqrt(operator.shape[1]) * _charge(operator.rounding, 16)
+    return 1 if 4 * charge <= chi_threshold(failure_probability, 1) else 2
 
 
 def _charge(rounding: float, degree: int) -> float:

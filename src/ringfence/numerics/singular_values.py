@@ -130,32 +130,16 @@ def _nonzero(matrices: Tensor) -> Tensor:
     return largest > 0
 
 
-def squared_frobenius(weights: Tensor, matrices: Tensor) -> Tensor:
-    """At least |diag(weights) M|_F^2, for each M of (n, d, p).
-
-    >>> round(float(squared_frobenius(torch.ones(2).double(), torch.ones(1, 2, 3).double())), 9)
-    6.0
-    """
-    count, height, width = matrices.shape
-    total = weights.new_zeros(count)
-    step = at_once(_NUMBERS, each=count * width)
-    for start in range(0, height, step):
-        part = slice(start, start + step)
-        total += (weights[part, None] * matrices[:, part].double()).square_().sum((1, 2))
-    slack = 2 * gamma(height * width + 4)
-    return torch.where(_nonzero(matrices), total * (1 + slack) + height * width * _SMALLEST, 0.0)
-
-
-def largest_singular_values(weights: Tensor, matrices: Tensor) -> Tensor:
-    """At least the largest singular value of diag(weights) M, for each M of (n, d, p).
+def squared_norms(weights: Tensor, matrices: Tensor, *, trace: bool = False) -> Tensor:
+    """At least the squared spectral norm, or the squared Frobenius norm, of diag(weights) M, for (n, d, p).
 
     It comes from the smaller of the two Gram matrices.
 
-    >>> found = largest_singular_values(torch.ones(2).double(), torch.tensor([[[1.0], [-1.0]]]).double())
-    >>> 2 <= float(found) ** 2 < 2 + 1e-12
+    >>> one, matrix = torch.ones(2).double(), torch.tensor([[[1.0], [-1.0]]]).double()
+    >>> 2 <= float(squared_norms(one, matrix)) < 2 + 1e-12
     True
     """
     of_rows = matrices.shape[1] < matrices.shape[2]
     some = matrices.split(at_once(_NUMBERS, each=matrices[0].numel()))
-    parts = [Gram.of(weights, part, of_rows=of_rows).largest_eigenvalue() for part in some]
-    return torch.cat(parts).sqrt() * (1 + 2 * UNIT)
+    grams = (Gram.of(weights, part, of_rows=of_rows) for part in some)
+    return torch.cat([gram.trace() if trace else gram.largest_eigenvalue() for gram in grams])

@@ -6,6 +6,7 @@ between -1 and 1.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -20,7 +21,6 @@ from ringfence import checks
 from ringfence.accounting.ledger import Ledger
 from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.noise import Noise
-from ringfence.numerics.exact_normal import search
 from ringfence.releases.budget import (
     Budget,
     GaussianNoise,
@@ -485,7 +485,8 @@ class LaplaceMeans:
 def clear_size(used: GaussianMeans | LaplaceMeans) -> int:
     """The threshold where none is given: so large that an empty group is hardly shown."""
     chance = NormalDist().cdf(-CLEAR)
-    return search(lambda threshold: used.exceeded(threshold - 0.5) <= chance, 1, 1, 1 << 80)
+    some = range(1, 1 << 60)
+    return some[bisect_left(some, True, key=lambda threshold: used.exceeded(threshold - 0.5) <= chance)]
 
 
 def mean_noise(budget: Budget, at_most: int, columns: int = 1) -> GaussianMeans | LaplaceMeans:

@@ -14,10 +14,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, jvp, vjp, vmap
+from torch.func import functional_call, vmap
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from ringfence.numerics.blocks import row_lengths
 from ringfence.numerics.operators import BatchedOperator
 from ringfence.training.clipping import Clip, Norm
 from ringfence.training.kernels.clipped_sums import Window
@@ -151,15 +152,25 @@ def jacobian_operator(model: CastModel, clip: Clip, x: Tensor, y: Tensor, weight
 def _weighted_clip(
     clip: Clip, gradients: Tensor, weights: Tensor
 ) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
-    """diag(weights) C and its transpose, where C is the derivative of the clip at these gradients, (n, d)."""
-    if isinstance(clip, Norm):
-        back = vjp(clip, gradients)[1]
-        return (
-            lambda moved: jvp(clip, (gradients,), (moved,))[1] * weights,
-            lambda seen: back(seen.mul_(weights))[0],
-        )
-    diagonal = (gradients.abs() <= clip.largest) * weights  # a product with it takes one pass
-    return lambda moved: moved * diagonal, lambda seen: seen.mul_(diagonal)
+    """diag(weights) C and its transpose, where C is the derivative of the clip at these gradients, (n, d).
+
+    ``Norm`` leaves f (m - u <u, m>) of m, and 0 where a coordinate is clamped afterwards. f is the factor
+    that makes a gradient shorter, and u its direction, or 0 where it is short enough.
+    """
+    if not isinstance(clip, Norm):
+        diagonal = (gradients.abs() <= clip.largest) * weights  # a product with it takes one pass
+        return lambda moved: moved * diagonal, lambda seen: seen.mul_(diagonal)
+    lengths = row_lengths(gradients).unsqueeze(1)
+    units = torch.where(lengths > clip.aim, gradients / lengths, 0.0)
+    factors = clip.factors(lengths, gradients.dtype)
+    scale = factors * weights
+    if clip.limit is not None:
+        scale = scale * ((gradients * factors).abs() <= clip.limit)
+
+    def across(moved: Tensor) -> Tensor:
+        return torch.addcmul(moved, units, (units * moved).sum(1, keepdim=True), value=-1)
+
+    return lambda moved: across(moved) * scale, lambda seen: across(seen.mul_(scale))
 
 
 class _FastConvolutions(TorchFunctionMode):
@@ -184,36 +195,10 @@ def _convolution(
     if isinstance(padding, str) or x.dim() != 4:
         return torch.conv2d(x, weight, bias, stride, padding, dilation, groups)
     window = Window(tuple(weight.shape[-2:]), _pair(stride), _pair(padding), _pair(dilation), groups)
-    columns = _over_rows(lambda images: patches(images, window), x).unflatten(1, (groups, -1))
-    matrices = weight.flatten(1).unflatten(0, (groups, -1)).expand(len(x), -1, -1, -1)
-    result = _over_rows(torch.matmul, matrices, columns)
+    columns = patches(x, window).unflatten(1, (groups, -1))
+    result: Tensor = weight.flatten(1).unflatten(0, (groups, -1)) @ columns
     result = result.reshape(len(x), len(weight), *window.positions(tuple(x.shape[-2:])))
     return result if bias is None else result + bias[:, None, None]
-
-
-def _over_rows(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
-    """``function`` of rows that do not depend on each other: those of all examples at once."""
-    result: Tensor = _OverRows.apply(function, *tensors)  # type: ignore[no-untyped-call]
-    return result
-
-
-class _OverRows(torch.autograd.Function):
-    @staticmethod
-    def forward(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
-        return function(*tensors)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        pass
-
-    @staticmethod
-    def vmap(info: Any, dimensions: Any, function: Callable[..., Tensor], *tensors: Tensor) -> Any:
-        count = info.batch_size
-        rows = [
-            tensor.expand(count, *tensor.shape) if place is None else tensor.movedim(place, 0)
-            for tensor, place in zip(tensors, dimensions[1:], strict=True)
-        ]
-        return function(*(each.flatten(0, 1) for each in rows)).unflatten(0, (count, -1)), 0
 
 
 def _pair(value: Any) -> tuple[int, int]:
@@ -234,9 +219,19 @@ def patches(images: Tensor, window: Window) -> Tensor:
 
 class _Patches(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, images: Tensor, window: Window) -> Tensor:
-        ctx.window, ctx.size = window, images.shape[-2:]
+    def forward(images: Tensor, window: Window) -> Tensor:
         return window.patches(images).flatten(1, 2)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Window], output: Tensor) -> None:
+        images, ctx.window = inputs
+        ctx.size = images.shape[-2:]
+
+    @staticmethod
+    def vmap(info: Any, dimensions: tuple[int, None], images: Tensor, window: Window) -> tuple[Tensor, int]:
+        """Those of all examples at once."""
+        images = images.movedim(dimensions[0], 0)
+        return patches(images.flatten(0, 1), window).unflatten(0, images.shape[:2]), 0
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:

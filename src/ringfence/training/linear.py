@@ -14,7 +14,7 @@ from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
-from ringfence.noise import Noise, side_by_side
+from ringfence.noise import Noise
 from ringfence.numerics.blocks import at_once
 from ringfence.numerics.rounding import gamma
 from ringfence.training.assumptions import refuse_secure
@@ -167,7 +167,7 @@ def train_linear(
             released = mechanism.release(theta)
         else:
             theta = clip.outer_sum(residuals(weights, features, labels), features)
-            released = mechanism.sample(theta, generator=side_by_side([noise], step, device=theta.device))
+            released = mechanism.sample(theta, generator=noise.draws(step, device=theta.device))
         trajectory.append(Step(weights, theta))
         velocity = settings.momentum * velocity + released
         weights = weights - settings.learning_rate / size * velocity

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from ringfence.mechanisms.gaussian import Gaussian
-from ringfence.noise import side_by_side
 from ringfence.numerics.blocks import at_once
 from ringfence.numerics.rounding import UP
 from ringfence.training.clipping import Norm
@@ -158,7 +157,7 @@ class PrivateSums:
             released = planned.law.release(theta)
         else:
             noise = run_noise(self.seed, self.data, planned.law, planned.clip, (self.public_size,))
-            draws = side_by_side([noise], name, device=theta.device)
+            draws = noise.draws(name, device=theta.device)
             released = planned.law.sample(theta, generator=draws)
         return released / self.public_size, float(planned.law.sigma) / self.public_size
 

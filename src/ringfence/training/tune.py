@@ -192,7 +192,7 @@ def _trained(
     features: Any, labels: Any, arguments: dict[str, Any], target: Target, noise: Noise
 ) -> LinearProbe:
     """Trains one probe with noise of its own: two runs with the same setting must not share it."""
-    words = noise.at("training").words(4)[0].numpy().view(np.uint32)
+    words = noise.at("training").words(4).numpy().view(np.uint32)
     seed = np.random.RandomState(words) if noise.seeded else None
     probe = LinearProbe(
         "gaussian", target_epsilon=target.epsilon, target_delta=target.delta, random_state=seed, **arguments

@@ -23,7 +23,7 @@ from ringfence.accounting.guarantee import EpsilonKind, Guarantee
 from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.subsampling import Account, AllocatedAccountant, accountant_from_state_dict
 from ringfence.mechanisms.base import Sampler
-from ringfence.noise import Noise, side_by_side
+from ringfence.noise import Noise
 from ringfence.training import distributed
 from ringfence.training.engine.batches import MicroBatch, RunPlan, collated, largest_batch, loading_options
 from ringfence.training.engine.run_file import RunFile, Spent, State
@@ -159,7 +159,7 @@ class Releases:
         if self._sampler is None:
             return self.layout.released(self.plan.mechanism.release(theta))
         noise, name = (self.noise, self.noise.digest(theta)) if self.seed_given else (Noise(), b"")
-        draws = side_by_side([noise], "noise", number, name, *self.layout.place, device=theta.device)
+        draws = noise.draws("noise", number, name, *self.layout.place, device=theta.device)
         released = self._sampler.draw(theta, draws)
         self.findings.require(~released.isnan().any(), not_finite)
         return self.layout.released(torch.where(finite, released, 0.0))
