@@ -394,17 +394,10 @@ class TruncatedNormal:
         """
         if len(self._moments) <= order:
             window, start, edge = torch.broadcast_tensors(self.window, self._start, self.edge)
-            rule = gauss_legendre(self._precision.nodes(self._largest_drop()), window)
-            nodes, weights = (part.unsqueeze(1) for part in rule)
-            # At distance x from the edge the log density is -x (x + 2 edge) / 2; each factor takes sqrt(1/2).
-            seen = (start * -SQRT_HALF, (start + 2 * edge) * SQRT_HALF, window * SQRT_HALF)
+            nodes, weights = gauss_legendre(self._precision.nodes(self._largest_drop()), window)
             rows = window.new_empty(order + 1, window.numel())
-            length = _slice_length(len(nodes), window)
-            # the tables are the only large temporaries: they stay in cache and are allocated once
-            tables = window.new_empty(2, len(nodes), min(length, window.numel()))
-            parts = (rows.split(length, dim=1), *(part.reshape(-1).split(length) for part in seen))
-            for own, *part in zip(*parts, strict=True):
-                _fill_moments(own, nodes, weights, *part, *tables[..., : own.shape[1]])
+            flat = (part.reshape(-1) for part in (window, start, edge))
+            _fill_moments(rows, nodes, weights, *flat)
             self._moments = list(rows.view(order + 1, *window.shape).unbind(0))
         return self._moments[: order + 1]
 
@@ -416,6 +409,35 @@ class TruncatedNormal:
 
 
 def _fill_moments(
+    rows: Tensor, nodes: Tensor, weights: Tensor, window: Tensor, start: Tensor, edge: Tensor
+) -> None:
+    """Writes mass, mean and central moments of every window into ``rows``, one row per moment.
+
+    It works on tables of nodes by coordinates, slice by slice. The tables are the only large
+    temporaries, so they stay in cache and are allocated once.
+    """
+    # At distance x from the edge the log density is -x (x + 2 edge) / 2; each factor takes sqrt(1/2).
+    toward, beyond = start * -SQRT_HALF, (start + 2 * edge) * SQRT_HALF
+    step = window * SQRT_HALF
+    nodes, weights = nodes.unsqueeze(1), weights.unsqueeze(1)
+
+    count = window.numel()
+    length = min(count, _slice_length(nodes.numel(), window))
+    tables = [window.new_empty(nodes.numel(), length) for _ in range(2)]
+    if length == count:  # nearly always: views of everything would take as long as the sums
+        _fill_slice(rows, nodes, weights, toward, beyond, step, *tables)
+    else:
+        for at in range(0, count, length):
+            part = slice(at, min(at + length, count))
+            parts = (toward[part], beyond[part], step[part])
+            _fill_slice(
+                rows[:, part], nodes, weights, *parts, *(table[:, : part.stop - at] for table in tables)
+            )
+    if len(rows) > 2:
+        rows[2:] /= rows[0]
+
+
+def _fill_slice(
     rows: Tensor,
     nodes: Tensor,
     weights: Tensor,
@@ -425,10 +447,7 @@ def _fill_moments(
     power: Tensor,
     deviation: Tensor,
 ) -> None:
-    """Writes mass, mean and central moments of every window into ``rows``, one row per moment.
-
-    The last two arguments are tables of nodes by coordinates to work in.
-    """
+    """Mass, mean and central moments times mass; the last two are tables to work in."""
     mass, mean, *moments = rows.unbind(0)
     torch.addcmul(toward, nodes, step, value=-1, out=deviation)
     torch.addcmul(beyond, nodes, step, out=power)
@@ -441,7 +460,6 @@ def _fill_moments(
         power.mul_(deviation)
     for moment in moments:
         torch.sum(power.mul_(deviation), dim=0, out=moment)
-    rows[2:] /= mass
 
 
 def _slice_length(nodes: int, like: Tensor) -> int:
