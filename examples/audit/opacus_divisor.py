@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import ringfence as rf
-from ringfence.accounting.conversion import sampled_gaussian_epsilon
+from ringfence.accounting.gaussian_releases import GaussianRelease, sampled_gaussian_epsilon
 
 warnings.simplefilter("ignore")
 SIGMA, DELTA, WIDTH = 10.0, 1e-5, 2000
@@ -33,6 +33,8 @@ def step(people: int) -> float:
     return float(model.weight.norm())
 
 
-claim = sampled_gaussian_epsilon(((1 / SIGMA, 10 / 20, 1),), DELTA)  # as Opacus's own account
+claim = sampled_gaussian_epsilon(
+    (GaussianRelease(1 / SIGMA, rate=10 / 20),), DELTA
+)  # as Opacus's own account
 found = rf.audit(step, 20, 19, claim=(claim, DELTA), draws=1000)
 print(found.statement)

@@ -3,7 +3,7 @@
 import numpy as np
 
 import ringfence as rf
-from ringfence.accounting.conversion import sampled_gaussian_epsilon
+from ringfence.accounting.gaussian_releases import GaussianRelease, sampled_gaussian_epsilon
 
 RNG, SIGMA, DELTA, BATCHES = np.random.default_rng(0), 0.5, 1e-3, 100
 
@@ -18,6 +18,7 @@ def largest(value: float, draws: int) -> np.ndarray:
     return sums.max(axis=1)
 
 
-claim = sampled_gaussian_epsilon(((1 / SIGMA, 1 / BATCHES, BATCHES),), DELTA)
+releases = GaussianRelease(1 / SIGMA, rate=1 / BATCHES, count=BATCHES)
+claim = sampled_gaussian_epsilon((releases,), DELTA)
 found = rf.audit(largest, 1.0, 0.0, claim=(claim, DELTA), draws=20_000, batched=True, floating_point=False)
 print(found.statement)

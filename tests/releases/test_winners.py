@@ -8,7 +8,6 @@ import pytest
 import torch
 
 import ringfence as rf
-from ringfence.accounting.guarantee import BOUNDED_RANGE
 from ringfence.mechanisms import winner
 from ringfence.releases.budget import Budget
 from ringfence.releases.decisions import Poll, lead_of, votes_ahead
@@ -116,7 +115,7 @@ def test_gumbel_noise_of_a_given_size() -> None:
     assert law.scale == pytest.approx(20 * math.sqrt(6) / math.pi)
     assert made.account.epsilon == pytest.approx(3 * 2 / law.scale, rel=0.2)  # three ranges, almost
     assert made.account.per_instance.epsilon < made.account.epsilon
-    assert made.account.promise.per_instance.proof == BOUNDED_RANGE
+    assert made.account.promise.per_instance.proof == "bounded range, by backward induction"
     with rf.Ledger(epsilon=1.0, neighbours="replaced") as ledger:
         charged = rf.release_winners(COUNTS, epsilon=0.5, ledger=ledger)
         assert "Gaussian noise" in charged.statement.public

@@ -172,7 +172,7 @@ def test_skops_and_joblib_keep_a_probe_without_its_data(law: rf.Mechanism, tmp_p
         assert (theirs.epsilon, theirs.statement) == (pytest.approx(ours.epsilon), ours.statement)
         planned = fitted.planned_cost(FEATURES, LABELS)  # nothing that only this data has
         assert np.allclose(theirs.loss.own.forward, planned.own.forward, rtol=1e-12)
-        assert np.allclose(theirs.loss.backward, planned.backward, rtol=1e-12)
+        assert np.allclose(theirs.loss.own.backward, planned.own.backward, rtol=1e-12)
         assert repr(clone(again)) == repr(clone(fitted))
         with pytest.raises(ValueError, match="needs the training data"):
             again.example_epsilons(1e-5)

@@ -25,7 +25,9 @@ def test_every_example_is_in_one_batch_of_every_epoch() -> None:
     assert run.engine.run.plan.batches.divisor == 60 / 4
     account = run.engine.account
     assert (account.steps, account.epochs) == (12, 3)
-    assert account.privacy_loss().releases == ((pytest.approx(2 * 0.05 * 48**0.5, rel=1e-3), (4,), 3),)
+    (epochs_charged,) = account.privacy_loss().releases
+    assert (epochs_charged.epoch, epochs_charged.count) == (4, 3)
+    assert epochs_charged.mu == pytest.approx(2 * 0.05 * 48**0.5, rel=1e-3)
     assert any(
         "in one batch, which is drawn at random" in said for said in run.engine.run.releases.assumptions
     )
