@@ -23,12 +23,11 @@ from ringfence.accounting.divergence_sums import (
     Tabulated,
     above_chord,
     is_near,
-    natural_unit,
     shift_is_small,
 )
 from ringfence.accounting.equivalent_information import EQUIVALENT_INFORMATION
-from ringfence.accounting.per_instance import PerInstanceAccountant, ceilings, per_instance_rdp
-from ringfence.accounting.sensitivity import Sensitivity
+from ringfence.accounting.per_instance import PerInstanceAccountant, per_instance_rdp
+from ringfence.accounting.sensitivity import Sensitivity, ceilings, natural_unit
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.blocks import at_once
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW

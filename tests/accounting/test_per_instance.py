@@ -10,6 +10,7 @@ from ringfence.accounting import per_instance
 from ringfence.accounting.divergence_sums import exact_sums
 from ringfence.accounting.equivalent_information import equivalent_information
 from ringfence.accounting.per_instance import DivergenceTables
+from ringfence.accounting.sensitivity import ceilings
 from tests.accounting.drawing import draw
 from tests.accounting.evaluation import evaluated, exact_rdp
 from tests.tensors import float64
@@ -58,7 +59,7 @@ def test_parameters_and_sensitivity_may_differ_by_coordinate(
 
 def test_ceilings_are_rounded_up_and_small_thetas_evaluated() -> None:
     law, theta = rf.RectifiedGaussian(2.0, 1.0), torch.linspace(-3, 3, 257).double()
-    gaussian, bounded = per_instance.ceilings(law, theta, float64(0.3))
+    gaussian, bounded = ceilings(law, theta, float64(0.3))
     assert 5e-13 < gaussian / (257 * 0.5 * 0.3**2 / 4) - 1 < 2e-12
     assert bounded <= gaussian
     for count, few in ((256, True), (257, False)):

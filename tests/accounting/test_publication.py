@@ -8,9 +8,9 @@ import torch
 
 import ringfence as rf
 from ringfence.accounting.divergence_sums import both_directions
-from ringfence.accounting.per_instance import ceilings
 from ringfence.accounting.privacy_loss import PrivacyLoss
 from ringfence.accounting.publication import PublishableEpsilon, noise_for, upper_bound
+from ringfence.accounting.sensitivity import ceilings
 from ringfence.accounting.steepness import largest_share
 from ringfence.mechanisms.secure import SecureRelease
 from tests.tensors import double_by_default, float64, seeded_releases

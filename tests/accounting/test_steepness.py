@@ -9,7 +9,7 @@ from mpmath import mp, mpf
 
 import ringfence as rf
 from ringfence.accounting import steepness as file
-from ringfence.accounting.divergence_sums import natural_unit
+from ringfence.accounting.sensitivity import natural_unit
 from ringfence.accounting.steepness import largest_share, steepness
 from tests.fuzz import exact
 

@@ -33,7 +33,6 @@ from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 Push = tuple[Tensor, Tensor]
 
 _NEAR = 256.0  # sigma; nearer to 0 the rounding of theta + shift is below what accounts charge for rounding
-_SMALLEST_INFORMATION = 1e-290  # what a law says of its information below this may have lost digits
 
 CELLS = 128  # of a page, which is one sigma wide
 _WIDEST = 256  # sigma; a theta that reaches farther is not read from the table as a whole
@@ -56,17 +55,6 @@ _ROUNDED = 2.0**-24  # of a cell: how far a place on it may be off, up to 10^6 s
 _OFF_THE_MIDDLE = (0.5 + _MISPLACED) / _BINS_PER_CELL  # of a cell: from the middle of its bin, at most
 _COUNTED_AT_ONCE = {"cpu": 1 << 22}  # coordinates
 _COUNTED_AT_ONCE_ELSEWHERE = 1 << 24  # torch counts in theta's dtype, and float32 one by one up to here
-
-
-def released_shape(law: Mechanism, theta: Tensor, sensitivity: Tensor) -> torch.Size:
-    """The shape of what is released: theta's, after broadcasting with sensitivity and parameters.
-
-    >>> from ringfence.mechanisms.gaussian import Gaussian
-    >>> released_shape(Gaussian(1.0), torch.zeros(2, 1), torch.ones(3))
-    torch.Size([2, 3])
-    """
-    values = {"theta": theta, "sensitivity": sensitivity, **law.parameters()}
-    return checks.broadcast(tuple(values), tuple(values.values()))
 
 
 def pushes(theta: Tensor, move: Tensor) -> tuple[tuple[Push, Push], tuple[Push, Push]]:
@@ -138,18 +126,6 @@ def recentre(law: Mechanism, theta: Tensor) -> tuple[Mechanism, Tensor]:
         anchor = anchor.reshape(-1)[0]  # a law with single numbers keeps them
     ends = {"lower": lower - anchor, "upper": upper - anchor}
     return law.with_parameters({**parameters, **ends}), theta - anchor
-
-
-def natural_unit(mechanism: Mechanism) -> Tensor:
-    """u = information_bound^(-1/2), at least sigma: 2 D <= alpha (s / u)^2 for every theta and every move s.
-
-    >>> from ringfence.mechanisms.truncated import TruncatedGaussian
-    >>> natural_unit(TruncatedGaussian(1.0, bound=0.01)).round()  # sqrt(3) sigma^2 / b
-    tensor(173., dtype=torch.float64)
-    """
-    sigma, bound = mechanism.sigma.double(), mechanism.information_bound().double()
-    known = torch.isfinite(bound) & (bound > _SMALLEST_INFORMATION)
-    return torch.where(known, torch.maximum(bound.rsqrt(), sigma), sigma)
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ringfence.accounting.divergence_sums import Tabulated, natural_unit, pushes, recentre
+from ringfence.accounting.divergence_sums import Tabulated, pushes, recentre
+from ringfence.accounting.sensitivity import natural_unit
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 

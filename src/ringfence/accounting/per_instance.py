@@ -25,15 +25,13 @@ from ringfence.accounting.divergence_sums import (
     DivergenceTable,
     evaluated_charges,
     exact_sums,
-    natural_unit,
     recentre,
-    released_shape,
     split_by_setting,
 )
 from ringfence.accounting.equivalent_information import EQUIVALENT_INFORMATION
 from ringfence.accounting.induction import Dominating, merged
 from ringfence.accounting.privacy_loss import PrivacyLoss, RenyiAccountant, RenyiSums, as_given
-from ringfence.accounting.sensitivity import Sensitivity, filled
+from ringfence.accounting.sensitivity import Sensitivity, ceilings, filled, released_shape
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.numerics.blocks import at_once
@@ -99,26 +97,6 @@ def per_instance_rdp(
     _, bounded = ceilings(mechanism, theta, size)
     sums = DivergenceTables(orders).sums(mechanism, theta, size)
     return PerInstanceRdp(orders, *torch.minimum(sums, bounded * orders))
-
-
-def ceilings(mechanism: Mechanism, theta: Tensor, sensitivity: Real | Sensitivity) -> tuple[float, float]:
-    """Upper bounds on D / alpha of one release over all theta: the Gaussian's, and this law's.
-
-    Of ``theta`` only the shape counts.
-
-    >>> from ringfence.mechanisms.truncated import TruncatedGaussian
-    >>> law = TruncatedGaussian(1.0, bound=1.0)
-    >>> [round(bound, 4) for bound in ceilings(law, torch.zeros(2), 1.0)]
-    [1.0, 0.2911]
-    >>> [round(bound, 4) for bound in ceilings(law, torch.zeros(2), Sensitivity(norm=1.0))]
-    [0.5, 0.1456]
-    """
-    # each coordinate with a parameter of its own counts, whatever shape theta has by itself
-    size = Sensitivity.of(sensitivity)
-    shape = released_shape(checked_mechanism(mechanism), theta, size.farthest)
-    units = (mechanism.sigma.double(), natural_unit(mechanism))
-    gaussian, bounded = (0.5 * size.longest_square(unit, shape) * (1 + 1e-12) for unit in units)
-    return gaussian, min(gaussian, bounded)
 
 
 def pure_losses(mechanism: Mechanism, theta: Tensor, sensitivity: Real | Sensitivity) -> Dominating:

@@ -26,11 +26,11 @@ from ringfence.accounting.conversion import (
     gaussian_delta,
     gaussian_epsilon,
 )
-from ringfence.accounting.divergence_sums import distinct, pushes, recentre, released_shape, with_numbers
+from ringfence.accounting.divergence_sums import distinct, pushes, recentre, with_numbers
 from ringfence.accounting.guarantee import Guarantee
 from ringfence.accounting.induction import Grid, Loss, Pairs, Releases, atoms_delta, in_both_directions
-from ringfence.accounting.per_instance import PerInstanceAccountant, ceilings, per_instance_rdp
-from ringfence.accounting.sensitivity import Sensitivity
+from ringfence.accounting.per_instance import PerInstanceAccountant, per_instance_rdp
+from ringfence.accounting.sensitivity import Sensitivity, ceilings, released_shape
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism
 from ringfence.mechanisms.gaussian import Gaussian

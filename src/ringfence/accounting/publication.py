@@ -17,9 +17,8 @@ from ringfence import checks
 from ringfence.accounting.conversion import best_zcdp_order
 from ringfence.accounting.divergence_sums import both_directions
 from ringfence.accounting.guarantee import ADDED_OR_REMOVED
-from ringfence.accounting.per_instance import ceilings
 from ringfence.accounting.privacy_loss import PrivacyLoss, RenyiSums
-from ringfence.accounting.sensitivity import Sensitivity
+from ringfence.accounting.sensitivity import Sensitivity, ceilings
 from ringfence.accounting.steepness import largest_share
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 from ringfence.mechanisms.gaussian import Gaussian

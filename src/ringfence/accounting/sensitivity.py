@@ -15,6 +15,9 @@ from torch import Tensor
 
 from ringfence import checks
 from ringfence.checks import Real
+from ringfence.mechanisms.base import Mechanism, checked_mechanism
+
+_SMALLEST_INFORMATION = 1e-290  # what a law says of its information below this may have lost digits
 
 ONE = torch.ones((), dtype=torch.float64)
 _ROUNDING = 2.0**-52  # relative, of one addition
@@ -229,3 +232,46 @@ def filled(values: Tensor, room: Tensor, budget: float) -> Tensor:
 def _spread(values: Tensor, shape: torch.Size) -> Tensor:
     """One number for each coordinate."""
     return values.expand(shape).reshape(-1)
+
+
+def released_shape(law: Mechanism, theta: Tensor, sensitivity: Tensor) -> torch.Size:
+    """The shape of what is released: theta's, after broadcasting with sensitivity and parameters.
+
+    >>> from ringfence.mechanisms.gaussian import Gaussian
+    >>> released_shape(Gaussian(1.0), torch.zeros(2, 1), torch.ones(3))
+    torch.Size([2, 3])
+    """
+    values = {"theta": theta, "sensitivity": sensitivity, **law.parameters()}
+    return checks.broadcast(tuple(values), tuple(values.values()))
+
+
+def natural_unit(mechanism: Mechanism) -> Tensor:
+    """u = information_bound^(-1/2), at least sigma: 2 D <= alpha (s / u)^2 for every theta and every move s.
+
+    >>> from ringfence.mechanisms.truncated import TruncatedGaussian
+    >>> natural_unit(TruncatedGaussian(1.0, bound=0.01)).round()  # sqrt(3) sigma^2 / b
+    tensor(173., dtype=torch.float64)
+    """
+    sigma, bound = mechanism.sigma.double(), mechanism.information_bound().double()
+    known = torch.isfinite(bound) & (bound > _SMALLEST_INFORMATION)
+    return torch.where(known, torch.maximum(bound.rsqrt(), sigma), sigma)
+
+
+def ceilings(mechanism: Mechanism, theta: Tensor, sensitivity: Real | Sensitivity) -> tuple[float, float]:
+    """Upper bounds on D / alpha of one release over all theta: the Gaussian's, and this law's.
+
+    Of ``theta`` only the shape counts.
+
+    >>> from ringfence.mechanisms.truncated import TruncatedGaussian
+    >>> law = TruncatedGaussian(1.0, bound=1.0)
+    >>> [round(bound, 4) for bound in ceilings(law, torch.zeros(2), 1.0)]
+    [1.0, 0.2911]
+    >>> [round(bound, 4) for bound in ceilings(law, torch.zeros(2), Sensitivity(norm=1.0))]
+    [0.5, 0.1456]
+    """
+    # each coordinate with a parameter of its own counts, whatever shape theta has by itself
+    size = Sensitivity.of(sensitivity)
+    shape = released_shape(checked_mechanism(mechanism), theta, size.farthest)
+    units = (mechanism.sigma.double(), natural_unit(mechanism))
+    gaussian, bounded = (0.5 * size.longest_square(unit, shape) * (1 + 1e-12) for unit in units)
+    return gaussian, min(gaussian, bounded)

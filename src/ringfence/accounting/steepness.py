@@ -37,7 +37,8 @@ import math
 
 import torch
 
-from ringfence.accounting.divergence_sums import curvature, natural_unit
+from ringfence.accounting.divergence_sums import curvature
+from ringfence.accounting.sensitivity import natural_unit
 from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 

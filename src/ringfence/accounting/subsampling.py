@@ -14,9 +14,9 @@ from torch import Tensor
 from ringfence import checks
 from ringfence.accounting.gaussian_releases import GaussianRelease, Releases, merged_releases
 from ringfence.accounting.guarantee import ADDED_OR_REMOVED
-from ringfence.accounting.per_instance import PerInstanceAccountant, ceilings
+from ringfence.accounting.per_instance import PerInstanceAccountant
 from ringfence.accounting.privacy_loss import Accountant, PrivacyLoss, as_given, releases_from_state
-from ringfence.accounting.sensitivity import Sensitivity
+from ringfence.accounting.sensitivity import Sensitivity, ceilings
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
 
