@@ -691,8 +691,12 @@ a file is closed beside a transaction, whose lock ends with it
 + with path.open("rb") as file:
 @ src/ringfence/files/shared_table.py: accounting/ledger
 a URL with a typo leaves an empty ledger
-- made = 0 if begin is None else os.O_CREAT
-+ made = os.O_CREAT
+- if begin is None and not self._place.exists():
+-                 raise FileNotFoundError(f"{place} holds no ledger: give epsilon to make one")
+-             with _ALONE:
+-                 made = 0 if begin is None else os.O_CREAT
++ with _ALONE:
++                 made = os.O_CREAT
 a forked child spends the budget of a ledger in memory again
 - if os.getpid() != self._process:
 + if False:
