@@ -115,8 +115,8 @@ class Ledger:
             begin = [{"run": secrets.token_hex(16), **_NEW, **given}]
         if isinstance(place, Path) and place.exists() and first_bytes(place) not in (b"", b"SQLite"):
             raise ValueError(
-                f"{place} is no database: a ledger of version 0.6 is a text of records, and a new ledger can "
-                "be charged with what they hold"
+                f"{place} is no database: a ledger of version 0.6 is a text of records. Finish with that "
+                "version, or charge a new ledger with the pair (epsilon, delta) that it claims"
             )
         self._entries: list[Entry] = []
         self._charged = PrivacyLoss()  # of all entries, as they were charged
