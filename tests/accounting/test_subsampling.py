@@ -73,7 +73,7 @@ def test_refusals_name_the_argument_and_cost_nothing() -> None:
     with pytest.raises(
         AttributeError, match=r"SampledAccountant\.step is now SampledAccountant\.step_worst_case"
     ):
-        running.step(torch.zeros(2, 3))
+        running.step(torch.zeros(2, 3))  # type: ignore[attr-defined]
     assert running.steps == 0
     assert running.guarantee(1e-5).epsilon == 0
 

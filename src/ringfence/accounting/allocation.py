@@ -63,8 +63,7 @@ def _points(mean: float, deviation: float, least: float, top: float) -> Array:
         return found
 
     below = mean * np.exp(-near * steps(math.log(mean / least) / near)[:0:-1])
-    points: Array = np.concatenate(([0.0], below, mean + deviation * steps((top - mean) / deviation)))
-    return points
+    return np.concatenate(([0.0], below, mean + deviation * steps((top - mean) / deviation)))
 
 
 def _spread(values: Array, masses: Array, points: Array) -> Array:
@@ -80,8 +79,7 @@ def _spread(values: Array, masses: Array, points: Array) -> Array:
 def _between(ends: Array) -> Array:
     """P(end_i < N(0, 1) < end_(i+1)), with relative accuracy in both tails."""
     upper, lower = -np.diff(ndtr(-ends)), np.diff(ndtr(ends))
-    found: Array = np.where(ends[:-1] > 0, upper, lower)
-    return found
+    return np.where(ends[:-1] > 0, upper, lower)
 
 
 @lru_cache(maxsize=16)

@@ -13,7 +13,6 @@ import secrets
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import reduce
 from pathlib import Path
 from typing import Any, Literal, NoReturn, Self
 
@@ -223,7 +222,7 @@ class Ledger:
     @property
     def total(self) -> PrivacyLoss:
         """The costs of all entries together."""
-        return reduce(PrivacyLoss.__add__, (entry.cost for entry in self.entries), PrivacyLoss())
+        return sum((entry.cost for entry in self.entries), PrivacyLoss())
 
     def guarantee(self, delta: float | None = None) -> Guarantee:
         """The claim of all entries together, at the ledger's own delta unless another is given."""

@@ -162,21 +162,18 @@ class DivergenceTables:
         """
         count = released_shape(mechanism, theta, size.farthest).numel()
         release = (*recentre(mechanism, theta), size.farthest)
-        bounds = []
+        bounds = [torch.full((2, len(self.orders)), torch.inf, dtype=torch.float64)]
         if size.at_most is not None or count <= FEW:
             most = count if size.at_most is None else size.at_most
             evaluate = mechanism.whole or count <= FEW
             bounds.append(_largest_total(self.divergences, *release, evaluate, budget=float(most)))
-        if mechanism.whole and size.norm is not None:  # no table of its information bounds a long move
-            bounds.append(torch.full((2, len(self.orders)), torch.inf, dtype=torch.float64))
-        elif (norm := size.norm) is not None:
+        # of a whole law no table of its information bounds a long move
+        if (norm := size.norm) is not None and not mechanism.whole:
             evaluate = count <= _VERY_FEW
             squares = _largest_total(self.information, *release, evaluate, budget=1.0, norm=norm)
             # where squares leave the range of floats, what holds for every theta counts
-            squares = torch.nan_to_num(
-                squares * (0.5 * norm * norm * self.orders), nan=torch.inf, posinf=torch.inf
-            )
-            bounds.append(squares)
+            squares = squares * (0.5 * norm * norm * self.orders)
+            bounds.append(torch.where(squares.isnan(), torch.inf, squares))
         return torch.stack(bounds).amin(dim=0) * (1 + ROUNDING) + count * UNDERFLOW
 
 
