@@ -79,7 +79,8 @@ def _spread(values: Array, masses: Array, points: Array) -> Array:
 def _between(ends: Array) -> Array:
     """P(end_i < N(0, 1) < end_(i+1)), with relative accuracy in both tails."""
     upper, lower = -np.diff(ndtr(-ends)), np.diff(ndtr(ends))
-    return np.where(ends[:-1] > 0, upper, lower)
+    found: Array = np.where(ends[:-1] > 0, upper, lower)
+    return found
 
 
 @lru_cache(maxsize=16)

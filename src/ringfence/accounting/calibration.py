@@ -284,11 +284,12 @@ class _Question:
 
     def cost(self, law: Mechanism, steps: int) -> float:
         """The epsilon of this many releases."""
-        account: SampledAccountant | PerInstanceAccountant = PerInstanceAccountant(law, self.sensitivity)
+        exact = PerInstanceAccountant(law, self.sensitivity)
         if self.kind != "data_independent":
-            account.step(self.theta, count=steps)
-            own = account.guarantee(self.delta).per_instance
+            exact.step(self.theta, count=steps)
+            own = exact.guarantee(self.delta).per_instance
             return own.ex_post_epsilon if self.kind == "ex_post" else own.epsilon
+        account: SampledAccountant | PerInstanceAccountant = exact
         if self.sampling_rate < 1:
             account = SampledAccountant(law, self.sensitivity, self.sampling_rate)
         account.step_worst_case(self.theta, count=steps)
