@@ -335,8 +335,8 @@ a resumed run pays again for steps that it was charged for
 
 @ src/ringfence/accounting/per_instance.py: mechanisms/laplace
 a table of divergences for a law with kinks
-- if theta.numel() > self.few and not mechanism.whole:
-+ if theta.numel() > self.few:
+- if theta.numel() > FEW and not mechanism.whole:
++ if theta.numel() > FEW:
 @ src/ringfence/accounting/divergence_sums.py: mechanisms/laplace
 whole numbers moved by a part of one
 - nearer.round() if law.whole else nearer
@@ -382,9 +382,6 @@ mu squared taken for zCDP
 a zCDP that only holds for a smaller move
 - RenyiBound.of_zcdp(self.zcdp)
 + RenyiBound.of_zcdp(self.zcdp / 4)
-releases that version 0.6 drew from finitely many bits count as exact
-- if state.get(name):
-+ if False:
 what pairs take not taken from delta
 - math.nextafter(delta - self.taken, 0.0) if self.taken else delta
 + delta
@@ -404,8 +401,8 @@ a sampled epsilon said to be the Gaussian's
 + if self._everything else _GAUSSIAN
 @ src/ringfence/accounting/privacy_loss.py: accounting/guarantee
 per-instance above what holds for every dataset
-- epsilon=min(worst + added, every.epsilon),
-+ epsilon=worst + added,
+- epsilon=min(renyi[0], every.epsilon),
++ epsilon=renyi[0],
 orders that change after the run
 - return self._orders.clone()
 + return self._orders
@@ -546,9 +543,6 @@ a release that would take from what others cost
 - if not (self.mu >= 0 and self.zcdp >= 0):
 + if False:
 @ src/ringfence/accounting/subsampling.py: accounting/subsampling
-estimates of version 0.6 taken for what holds for every dataset
-- if state["spent"] != 0:
-+ if False:
 steps that a file counts and no release has
 - if sum(release.count for release in account.releases) != account.steps:
 + if False:

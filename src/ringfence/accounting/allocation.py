@@ -63,8 +63,7 @@ def _points(mean: float, deviation: float, least: float, top: float) -> Array:
         return found
 
     below = mean * np.exp(-near * steps(math.log(mean / least) / near)[:0:-1])
-    points: Array = np.concatenate(([0.0], below, mean + deviation * steps((top - mean) / deviation)))
-    return points
+    return np.concatenate(([0.0], below, mean + deviation * steps((top - mean) / deviation)))
 
 
 def _spread(values: Array, masses: Array, points: Array) -> Array:

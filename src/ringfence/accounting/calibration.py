@@ -284,17 +284,16 @@ class _Question:
 
     def cost(self, law: Mechanism, steps: int) -> float:
         """The epsilon of this many releases."""
-        account: SampledAccountant | PerInstanceAccountant
+        exact = PerInstanceAccountant(law, self.sensitivity)
+        if self.kind != "data_independent":
+            exact.step(self.theta, count=steps)
+            own = exact.guarantee(self.delta).per_instance
+            return own.ex_post_epsilon if self.kind == "ex_post" else own.epsilon
+        account: SampledAccountant | PerInstanceAccountant = exact
         if self.sampling_rate < 1:
             account = SampledAccountant(law, self.sensitivity, self.sampling_rate)
-        else:
-            account = PerInstanceAccountant(law, self.sensitivity)
-        if self.kind == "data_independent":
-            account.step_worst_case(self.theta, count=steps)
-            return account.privacy_loss().epsilon(self.delta)
-        account.step(self.theta, count=steps)
-        own = account.guarantee(self.delta).per_instance
-        return own.ex_post_epsilon if self.kind == "ex_post" else own.epsilon
+        account.step_worst_case(self.theta, count=steps)
+        return account.privacy_loss().epsilon(self.delta)
 
     def warn(self, name: str, answer: float, law: Mechanism, steps: int) -> None:
         """Warns what an answer from theta costs for every dataset, unless it holds for every dataset."""

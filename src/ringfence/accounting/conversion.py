@@ -18,6 +18,7 @@ from torch.nn.functional import logsigmoid
 
 from ringfence import checks
 from ringfence.mechanisms.gaussian import Gaussian
+from ringfence.numerics.bisection import smallest
 from ringfence.numerics.normal import cumulative
 from ringfence.numerics.rounding import ROUNDING, UNDERFLOW
 
@@ -53,14 +54,8 @@ def checked_orders(orders: Sequence[float] | Tensor) -> Tensor:
     >>> checked_orders([2, 8])
     tensor([2., 8.], dtype=torch.float64)
     """
-    if isinstance(orders, Tensor):
-        values: object = orders if orders.is_complex() else orders.double()
-    else:
-        listed = isinstance(orders, Iterable) and not (
-            isinstance(orders, str | bytes) or hasattr(orders, "dtype")
-        )
-        values = list(orders) if listed else orders
-    tensor = checks.order("orders", values).double().reshape(-1).cpu()
+    alone = isinstance(orders, str | bytes) or hasattr(orders, "dtype") or not isinstance(orders, Iterable)
+    tensor = checks.order("orders", orders if alone else list(orders)).double().reshape(-1).cpu()
     if tensor.numel() == 0:
         raise ValueError("orders must hold at least one order, got none")
     return tensor
@@ -151,17 +146,14 @@ def best_zcdp_order(zcdp: float, delta: float) -> float:
     return min(1 + math.sqrt(-math.log(delta) / zcdp), _LARGEST_ORDER) if zcdp > 0 else 2.0
 
 
+@lru_cache(maxsize=4096)
 def gaussian_epsilon(mu: float, delta: float) -> float:
     """The exact epsilon of a mu-GDP release, which is that of the Gaussian with shift / sigma = mu.
 
     >>> round(gaussian_epsilon(0.32, 1e-5), 4)
     1.2151
     """
-    return _gaussian_epsilon(mu, checks.probability("delta", delta))
-
-
-@lru_cache(maxsize=4096)
-def _gaussian_epsilon(mu: float, delta: float) -> float:
+    delta = checks.probability("delta", delta)
     if gaussian_delta(mu, 0.0) <= delta:
         return 0.0
     # delta <= P(loss > epsilon), and the tail of the normal law is below exp(-x^2 / 2)
@@ -330,11 +322,11 @@ class RenyiBound:
     def _first_excluded(self, low: Tensor, high: Tensor, others: Callable[[Tensor], Tensor]) -> Tensor:
         """The logits of true positive rates just beyond what the bounds allow, by bisection."""
         orders, bounds = self.orders.unsqueeze(1), self.bounds.unsqueeze(1)
-        for _ in range(_RATE_BISECTIONS):
-            middle = (low + high) / 2
-            possible = _excess(orders, bounds, middle, others(middle)).amax(dim=0) <= 0
-            low, high = torch.where(possible, middle, low), torch.where(possible, high, middle)
-        return high
+
+        def excluded(heads: Tensor) -> Tensor:
+            return ~(_excess(orders, bounds, heads, others(heads)).amax(dim=0) <= 0)
+
+        return smallest(excluded, low, high, halvings=_RATE_BISECTIONS)
 
 
 AttackBound = GaussianBound | CurveBound | RenyiBound  # each from one thing that is known about neighbours

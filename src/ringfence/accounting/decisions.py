@@ -16,7 +16,7 @@ from ringfence.accounting.conversion import DEFAULT_ORDERS, checked_orders, delt
 from ringfence.accounting.guarantee import ADDED_OR_REMOVED, REPLACED
 from ringfence.accounting.induction import Dominating, Others, Pairs, atoms_delta
 from ringfence.accounting.per_instance import PerInstanceRdp
-from ringfence.accounting.privacy_loss import PrivacyLoss, RenyiAccountant, as_given
+from ringfence.accounting.privacy_loss import PrivacyLoss, RenyiAccountant
 from ringfence.accounting.profile import PrivacyProfile
 from ringfence.accounting.sensitivity import filled
 from ringfence.checks import Real
@@ -69,9 +69,8 @@ class DecisionAccountant(RenyiAccountant):
     (0.217, 0.341)
     """
 
-    _SETTINGS: ClassVar = {
-        **{"law": _law_from_state, "neighbours": as_given, "at_most": as_given, "orders": as_given}
-    }
+    _SETTINGS: ClassVar = ("law", "neighbours", "at_most", "orders")
+    _READ: ClassVar = {"law": _law_from_state}
     _COUNTED: ClassVar = (*RenyiAccountant._COUNTED, "charged")
 
     charged = 0.0  # queries in which one voter takes part

@@ -18,6 +18,7 @@ from ringfence import checks
 from ringfence.accounting.conversion import gaussian_delta, gaussian_epsilon, raised
 from ringfence.mechanisms.gaussian import Gaussian
 from ringfence.mechanisms.pieces import log_expm1
+from ringfence.numerics.bisection import smallest
 from ringfence.numerics.normal import cumulative
 from ringfence.numerics.rounding import ROUNDING
 
@@ -215,7 +216,7 @@ def sampled_gaussian_epsilon(releases: Releases, delta: float) -> float:
     (0.19, 33.104)
     """
     delta = checks.probability("delta", delta)
-    composed = _composed(_sampled(releases))
+    composed = _composed(releases)
     if composed is None:
         return gaussian_epsilon(composed_mu(releases), delta)
     return raised(float(composed[0].get_epsilon_for_delta(delta)))
@@ -227,12 +228,13 @@ def sampled_gaussian_delta(releases: Releases, epsilon: float) -> float:
     >>> round(sampled_gaussian_delta((GaussianRelease(0.5, rate=0.01, count=100),), 0.19), 6)
     1e-05
     """
-    composed = _composed(_sampled(releases))
+    composed = _composed(releases)
     if composed is None:
         return gaussian_delta(composed_mu(releases), epsilon)
     return min(1.0, float(composed[0].get_delta_for_epsilon(epsilon)) * _DELTA_FACTOR + _DELTA_TERM)
 
 
+@lru_cache(maxsize=4)
 def sampled_gaussian_curve(releases: Releases) -> tuple[Tensor, Tensor] | None:
     """Many (epsilon, delta) of the same releases, epsilon from 0 on.
 
@@ -242,17 +244,6 @@ def sampled_gaussian_curve(releases: Releases) -> tuple[Tensor, Tensor] | None:
     >>> float(epsilons[0]), round(float(deltas[0]), 4), bool((deltas.diff() <= 0).all())
     (0.0, 0.0212, True)
     """
-    return _curve(_sampled(releases))
-
-
-def _sampled(releases: Releases) -> Releases:
-    """What dp-accounting is asked for, without Rényi divergences; nothing where everything is released."""
-    costly = tuple(replace(release, zcdp=math.inf) for release in releases if release.mu > 0)
-    return () if all(release.is_whole for release in costly) else costly
-
-
-@lru_cache(maxsize=4)
-def _curve(releases: Releases) -> tuple[Tensor, Tensor] | None:
     if (composed := _composed(releases)) is None:
         return None
     losses, interval = composed
@@ -271,7 +262,8 @@ def _composed(releases: Releases) -> tuple[Any, float] | None:
 
     None where nothing is sampled, or where the losses are too large for dp-accounting.
     """
-    if not releases:
+    sampled = [release for release in releases if release.mu > 0 and not release.is_whole]
+    if not sampled:
         return None
     from dp_accounting.pld import privacy_loss_distribution as pld
 
@@ -280,7 +272,6 @@ def _composed(releases: Releases) -> tuple[Any, float] | None:
     def losses_of(mu: float, rate: float = 1.0) -> Any:
         return pld.from_gaussian_mechanism(1 / mu, value_discretization_interval=interval, sampling_prob=rate)
 
-    sampled = [release for release in releases if not release.is_whole]
     whole = composed_mu(tuple(release for release in releases if release.is_whole))
     try:
         largest = max(whole, *(release.mu for release in sampled))
@@ -328,8 +319,4 @@ def smallest_mu(releases: Releases, slack: float) -> float:
         below_chord = epsilons.exp().diff() * slope.diff() / 4
         return bool((torch.minimum(gap[1:], gap[:-1]) >= below_chord).all()) and bool((gap >= 0).all())
 
-    low, high = 0.0, whole
-    for _ in range(_MU_BISECTIONS):
-        middle = (low + high) / 2
-        low, high = (low, middle) if dominates(middle) else (middle, high)
-    return high
+    return smallest(dominates, 0.0, whole, halvings=_MU_BISECTIONS)

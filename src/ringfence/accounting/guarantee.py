@@ -237,9 +237,8 @@ class Guarantee:
             f"data, and accepts one false alarm in 1,000, finds at most {found} % of the {kind}s that are. "
             "These numbers do not depend on the data and may be published."
         )
-        return "\n\n".join(
-            (promise, *(["Assumed: " + " ".join(self.assumptions)] if self.assumptions else ()))
-        )
+        assumed = ["Assumed: " + " ".join(self.assumptions)] if self.assumptions else ()
+        return "\n\n".join((promise, *assumed))
 
     def __str__(self) -> str:
         return self.statement

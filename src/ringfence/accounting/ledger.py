@@ -13,7 +13,6 @@ import secrets
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import reduce
 from pathlib import Path
 from typing import Any, Literal, NoReturn, Self
 
@@ -115,8 +114,8 @@ class Ledger:
             begin = [{"run": secrets.token_hex(16), **_NEW, **given}]
         if isinstance(place, Path) and place.exists() and first_bytes(place) not in (b"", b"SQLite"):
             raise ValueError(
-                f"{place} is no database: a ledger of version 0.6 is a text of records, and a new ledger can "
-                "be charged with what they hold"
+                f"{place} is no database: a ledger of version 0.6 is a text of records. Finish with that "
+                "version, or charge a new ledger with the pair (epsilon, delta) that it claims"
             )
         self._entries: list[Entry] = []
         self._charged = PrivacyLoss()  # of all entries, as they were charged
@@ -223,7 +222,7 @@ class Ledger:
     @property
     def total(self) -> PrivacyLoss:
         """The costs of all entries together."""
-        return reduce(PrivacyLoss.__add__, (entry.cost for entry in self.entries), PrivacyLoss())
+        return sum((entry.cost for entry in self.entries), PrivacyLoss())
 
     def guarantee(self, delta: float | None = None) -> Guarantee:
         """The claim of all entries together, at the ledger's own delta unless another is given."""

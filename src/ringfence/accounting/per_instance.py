@@ -30,7 +30,7 @@ from ringfence.accounting.divergence_sums import (
 )
 from ringfence.accounting.equivalent_information import EQUIVALENT_INFORMATION
 from ringfence.accounting.induction import Dominating, merged
-from ringfence.accounting.privacy_loss import PrivacyLoss, RenyiAccountant, RenyiSums, as_given
+from ringfence.accounting.privacy_loss import PrivacyLoss, RenyiAccountant, RenyiSums
 from ringfence.accounting.sensitivity import Sensitivity, ceilings, filled, released_shape
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
@@ -126,8 +126,8 @@ class DivergenceTables:
     tensor([10.], dtype=torch.float64)
     """
 
-    def __init__(self, orders: Tensor, few: int = FEW) -> None:
-        self.orders, self.few = orders, few  # coordinates that are evaluated
+    def __init__(self, orders: Tensor) -> None:
+        self.orders = orders
         self.divergences = DivergenceTable(orders)
         self.information = DivergenceTable(orders, EQUIVALENT_INFORMATION)
 
@@ -143,7 +143,7 @@ class DivergenceTables:
         if not size.is_plain:
             return self._worst_move_sums(mechanism, checks.finite("theta", theta), size)
         parts = None
-        if theta.numel() > self.few and not mechanism.whole:
+        if theta.numel() > FEW and not mechanism.whole:
             parts = split_by_setting(*recentre(mechanism, theta), size.farthest, _SETTINGS)
         if parts is None:
             return exact_sums(mechanism, theta, size.farthest, self.orders)
@@ -162,21 +162,18 @@ class DivergenceTables:
         """
         count = released_shape(mechanism, theta, size.farthest).numel()
         release = (*recentre(mechanism, theta), size.farthest)
-        bounds = []
+        bounds = [torch.full((2, len(self.orders)), torch.inf, dtype=torch.float64)]
         if size.at_most is not None or count <= FEW:
             most = count if size.at_most is None else size.at_most
             evaluate = mechanism.whole or count <= FEW
             bounds.append(_largest_total(self.divergences, *release, evaluate, budget=float(most)))
-        if mechanism.whole and size.norm is not None:  # no table of its information bounds a long move
-            bounds.append(torch.full((2, len(self.orders)), torch.inf, dtype=torch.float64))
-        elif (norm := size.norm) is not None:
+        # of a whole law no table of its information bounds a long move
+        if (norm := size.norm) is not None and not mechanism.whole:
             evaluate = count <= _VERY_FEW
             squares = _largest_total(self.information, *release, evaluate, budget=1.0, norm=norm)
             # where squares leave the range of floats, what holds for every theta counts
-            squares = torch.nan_to_num(
-                squares * (0.5 * norm * norm * self.orders), nan=torch.inf, posinf=torch.inf
-            )
-            bounds.append(squares)
+            squares = squares * (0.5 * norm * norm * self.orders)
+            bounds.append(torch.where(squares.isnan(), torch.inf, squares))
         return torch.stack(bounds).amin(dim=0) * (1 + ROUNDING) + count * UNDERFLOW
 
 
@@ -240,10 +237,7 @@ class PerInstanceAccountant(RenyiAccountant):
     (1.15, 1.15, 1.61)
     """
 
-    _SETTINGS: ClassVar = {
-        **{"mechanism": Mechanism.from_state_dict, "sensitivity": Sensitivity.from_state},
-        "orders": as_given,
-    }
+    _SETTINGS: ClassVar = ("mechanism", "sensitivity", "orders")
     _COUNTED: ClassVar = (*RenyiAccountant._COUNTED, "gaussian_zcdp", "bounded_zcdp", "dominating")
 
     gaussian_zcdp = 0.0  # |move / sigma|^2 / 2 of the longest move, summed over steps

@@ -50,20 +50,19 @@ from ringfence.accounting.induction import (
 )
 from ringfence.accounting.sensitivity import Sensitivity
 from ringfence.checks import Real
+from ringfence.mechanisms.base import Mechanism
 from ringfence.numerics.rounding import ROUNDING
 
 Sums = tuple[float, ...]  # one Rényi divergence per order
 
-_RENAMED = {"cost": "privacy_loss", "step_of_any": "step_worst_case"}  # methods of accountants, since 0.7
+# methods of accountants, since 0.7; what a sample costs the data at hand (``step``) is known for none
+_RENAMED = {"cost": "privacy_loss", "step_of_any": "step_worst_case", "step": "step_worst_case"}
 _KNOWN_DELTAS = tuple(10.0**-power for power in range(1, 13))  # where attacks on pairs are bounded
 _DOMINATING = ("range", "sign", "pure", "gaussian")
 # how an epsilon was proved
 _GAUSSIAN, _SAMPLED = "Gaussian, exactly", "Gaussian on random batches, by privacy loss distributions"
 _LOSSES = "losses composed, by backward induction"
 _EVERY_ORDER = tuple(sorted({*DEFAULT_ORDERS, *SAMPLED_ORDERS}))
-_KEYS_OF_0_6 = {"releases", "zcdp", "orders", "ceiling", "forward", "backward", "gaussian"} | {
-    *("steps", "change", "spent", "numbers", "pairs")
-}
 _CLEARLY = 1 - 1e-9  # a zCDP that is smaller by rounding alone is no smaller
 
 
@@ -348,30 +347,38 @@ class PrivacyLoss:
         >>> claim.per_instance.epsilon < claim.epsilon, claim.per_instance.proof
         (True, 'Rényi sums')
         """
-        if checks.number("delta", delta) == 0 and self.pure_epsilon < math.inf:
-            return self._pure_guarantee()
-        delta = checks.probability("delta", delta)
-        every = self._every_dataset(self._checked(delta))
+        if checks.number("delta", delta) == 0 and (pure := self.pure_epsilon) < math.inf:
+            # it bounds every loss, and nothing that depends on the data is smaller
+            both = [pure, math.inf if self.releases else 0.0]
+            return self._claim(0.0, _EveryDataset(pure, _LOSSES, both[1]), both, both)
+        delta = self._checked(delta)
         left = math.nextafter(delta - self.taken, 0.0) if self.taken else delta
         added = self._pair[0]
         loss = added + math.log(2) * sum(share > 0 for _, share in self.pairs)
-        worst = ex_post = gaussian = gaussian_ex_post = 0.0
+        renyi = ex_post = torch.zeros(2, dtype=torch.float64)
         if self.releases or self.own is not None:
             orders, forward, backward = map(_vector, self._own())
             of_gaussian = self._of_gaussian().divergences(orders).amax(dim=0)
             sums = torch.stack((torch.maximum(forward, backward), of_gaussian))
-            worst, gaussian = epsilon_from_rdp(orders, sums, left).tolist()
-            ex_post, gaussian_ex_post = ex_post_epsilon(orders, sums, left).tolist()
-        is_smaller = worst + added < every.epsilon
+            renyi, ex_post = epsilon_from_rdp(orders, sums, left), ex_post_epsilon(orders, sums, left)
+        return self._claim(
+            delta, self._every_dataset(delta), (renyi + added).tolist(), (ex_post + loss).tolist()
+        )
+
+    def _claim(
+        self, delta: float, every: "_EveryDataset", renyi: list[float], ex_post: list[float]
+    ) -> Guarantee:
+        """The claim from these epsilons; each list holds that of the releases, and that of the Gaussian's."""
+        is_smaller = renyi[0] < every.epsilon
         own = PerInstance(
-            epsilon=min(worst + added, every.epsilon),
-            proof="Rényi sums" if is_smaller else "epsilons added up" if self.pairs else every.proof,
+            epsilon=min(renyi[0], every.epsilon),
+            proof="Rényi sums" if is_smaller else every.proof,
             every_dataset=not is_smaller,
-            ex_post_epsilon=ex_post + loss,
-            renyi_epsilon=worst + added,
-            gaussian_epsilon=min(gaussian + added, every.gaussian_epsilon),
-            gaussian_ex_post_epsilon=gaussian_ex_post + loss,
-            gaussian_renyi_epsilon=gaussian + added,
+            ex_post_epsilon=ex_post[0],
+            renyi_epsilon=renyi[0],
+            gaussian_epsilon=min(renyi[1], every.gaussian_epsilon),
+            gaussian_ex_post_epsilon=ex_post[1],
+            gaussian_renyi_epsilon=renyi[1],
             delta=delta,
             steps=self.steps,
             change=self.change or ADDED_OR_REMOVED,
@@ -388,24 +395,6 @@ class PrivacyLoss:
         if self.taken or (self.mu and not self._costly):
             return math.inf
         return self._pair[0] + dominated_epsilon(self._costly, 0.0)
-
-    def _pure_guarantee(self) -> Guarantee:
-        """The promise at delta = 0, which bounds every loss: nothing that depends on the data is smaller."""
-        every, none = self.pure_epsilon, math.inf if self.releases else 0.0
-        own = PerInstance(
-            epsilon=every,
-            proof=_LOSSES,
-            every_dataset=True,
-            ex_post_epsilon=every,
-            renyi_epsilon=every,
-            gaussian_epsilon=none,
-            gaussian_ex_post_epsilon=none,
-            gaussian_renyi_epsilon=none,
-            delta=0.0,
-            steps=self.steps,
-            change=self.change or ADDED_OR_REMOVED,
-        )
-        return Guarantee(every, 0.0, self.steps, own, self, change=own.change)
 
     def gaussian_bound(self) -> "PrivacyLoss":
         """The Gaussian releases that dominate these, and nothing else that is known about them.
@@ -462,34 +451,16 @@ class PrivacyLoss:
 
     @classmethod
     def from_state(cls, state: Any) -> "PrivacyLoss":
-        """The loss that a ``state`` describes, also one of version 0.6 where no release was a secure one."""
+        """The loss that a ``state`` describes; one of version 0.6 is refused by name."""
         if "zcdp" in checks.mapping("cost", state):
-            return cls._from_0_6(state)
+            raise ValueError(
+                "cost must be of this version, got one of version 0.6: finish with that version, or charge "
+                "the pair (epsilon, delta) that it claims"
+            )
         checks.keys("cost", state, {field.name for field in fields(cls)})
         plain = {name: _tupled(value) for name, value in state.items()}
         own = None if plain["own"] is None else RenyiSums(*plain["own"])
         return cls(**{**plain, "releases": releases_from_state(state["releases"]), "own": own})
-
-    @classmethod
-    def _from_0_6(cls, state: dict[str, Any]) -> "PrivacyLoss":
-        """What is kept of a loss of version 0.6; samples cost what those of the Gaussian do."""
-        for name, what in (
-            ("numbers", "version 0.6 drew them from 256 bits each in secure releases, which takes of delta"),
-            ("spent", "version 0.6 estimated what samples cost the data at hand, which takes of delta"),
-        ):
-            if state.get(name):
-                raise ValueError(
-                    f"cost must have no {name}: {what}. Charge the pair (epsilon, delta) that version 0.6 "
-                    "claims for them"
-                )
-        plain = {name: _tupled(value) for name, value in {"orders": DEFAULT_ORDERS, **state}.items()}
-        checks.keys("cost", {"numbers": 0, **plain}, _KEYS_OF_0_6)
-        releases = tuple(GaussianRelease(mu, rate=rate, count=count) for mu, rate, count in plain["releases"])
-        if releases and plain["zcdp"] < math.inf:  # all of them of everything
-            releases = (GaussianRelease(composed_mu(releases), plain["zcdp"]),)
-        sums = RenyiSums(plain["orders"], plain["forward"], plain["backward"])
-        own = sums if sums.forward else None
-        return cls(releases, plain["pairs"], own=own, steps=plain["steps"], change=plain["change"])
 
     def _checked(self, delta: float) -> float:
         """``delta``, which must be above what pairs take."""
@@ -514,6 +485,7 @@ class PrivacyLoss:
             (bound, "zCDP of the law"),
             (composed, "bounded range, by backward induction" if ranged else _LOSSES),
         )
+        proof = "epsilons added up" if self.pairs else proof
         return _EveryDataset(epsilon + added, proof, exact + added)
 
     def _attack_bounds(self) -> list[AttackBound]:
@@ -552,7 +524,11 @@ class Accountant:
     counts (``_COUNTED``), which is 0 or empty in a new account; claims and saved states follow.
     """
 
-    _SETTINGS: ClassVar[dict[str, Callable[[Any], Any]]]  # how each is read from a saved state
+    _SETTINGS: ClassVar[tuple[str, ...]]
+    _READ: ClassVar[dict[str, Callable[[Any], Any]]] = {  # from a saved state; others are held as they are
+        "mechanism": Mechanism.from_state_dict,
+        "sensitivity": Sensitivity.from_state,
+    }
     _COUNTED: ClassVar[tuple[str, ...]] = ("steps",)
 
     steps = 0
@@ -579,7 +555,8 @@ class Accountant:
     def from_state_dict(cls, state: dict[str, Any]) -> Self:
         """The account that a ``state_dict`` describes; an unknown kind, version or key is an error."""
         checks.state(cls.__name__, 1, state, {*cls._SETTINGS, *cls._COUNTED})
-        account = cls(**{name: read(state[name]) for name, read in cls._SETTINGS.items()})
+        read = {name: read(state[name]) for name, read in cls._READ.items()}
+        account = cls(**{name: state[name] for name in cls._SETTINGS} | read)
         for name in cls._COUNTED:
             setattr(account, name, account._read(name, state[name]))
         return account
@@ -690,11 +667,6 @@ def _own_together(*losses: PrivacyLoss) -> RenyiSums | None:
 
 def _vector(values: Sums) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
-
-
-def as_given(value: Any) -> Any:
-    """A setting that a saved state holds as it is: the constructor checks it."""
-    return value
 
 
 def _plain(value: Any) -> Any:

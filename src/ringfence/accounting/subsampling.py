@@ -7,7 +7,7 @@ random and unknown, so that of theta only the shape counts.
 
 import math
 from dataclasses import replace
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, Self, get_args
 
 from torch import Tensor
 
@@ -15,7 +15,7 @@ from ringfence import checks
 from ringfence.accounting.gaussian_releases import GaussianRelease, Releases, merged_releases
 from ringfence.accounting.guarantee import ADDED_OR_REMOVED
 from ringfence.accounting.per_instance import PerInstanceAccountant
-from ringfence.accounting.privacy_loss import Accountant, PrivacyLoss, as_given, releases_from_state
+from ringfence.accounting.privacy_loss import Accountant, PrivacyLoss, releases_from_state
 from ringfence.accounting.sensitivity import Sensitivity, ceilings
 from ringfence.checks import Real
 from ringfence.mechanisms.base import Mechanism, checked_mechanism
@@ -60,10 +60,7 @@ class SampledAccountant(Accountant):
     (2.908, 2.992)
     """
 
-    _SETTINGS: ClassVar = {
-        **{"mechanism": Mechanism.from_state_dict, "sensitivity": Sensitivity.from_state},
-        **{"sampling_rate": as_given, "cut": as_given},
-    }
+    _SETTINGS: ClassVar = ("mechanism", "sensitivity", "sampling_rate", "cut")
     _COUNTED: ClassVar = ("steps", "releases")
 
     releases: Releases = ()
@@ -75,13 +72,6 @@ class SampledAccountant(Accountant):
         self.sensitivity = Sensitivity.of(sensitivity)
         self.sampling_rate = checks.rate("sampling_rate", sampling_rate)
         self.cut = checks.number("cut", cut, checks.share)
-
-    def step(self, *_: object, **__: object) -> NoReturn:
-        """Raises an error: what a sample costs the data at hand is not known."""
-        raise AttributeError(
-            "SampledAccountant.step is gone: it estimated what a sample costs the data at hand from batches "
-            "drawn for the purpose. step_worst_case charges what holds for every dataset"
-        )
 
     def step_worst_case(
         self,
@@ -119,12 +109,12 @@ class SampledAccountant(Accountant):
 
     @classmethod
     def from_state_dict(cls, state: dict[str, Any]) -> Self:
-        """The account that a ``state_dict`` describes; an unknown kind, version or key is an error.
-
-        One of version 0.6 is read where nothing was estimated, and charged with what the Gaussian costs.
-        """
+        """The account that a ``state_dict`` describes; one of version 0.6 is refused by name."""
         if "spent" in checks.mapping("state", state):
-            state = _from_0_6(state)
+            raise ValueError(
+                "state must be of this version, got one of version 0.6: finish with that version, or charge "
+                "the pair (epsilon, delta) that it claims"
+            )
         account = super().from_state_dict(state)
         if sum(release.count for release in account.releases) != account.steps:
             raise ValueError(f"releases must count {account.steps} steps, got {state['releases']!r}")
@@ -137,21 +127,6 @@ class SampledAccountant(Accountant):
         return (
             f"SampledAccountant({self.mechanism!r}, sampling_rate={self.sampling_rate}, steps={self.steps})"
         )
-
-
-def _from_0_6(state: dict[str, Any]) -> dict[str, Any]:
-    """The state of an account of samples of version 0.6 in today's form."""
-    if state["spent"] != 0:
-        raise ValueError(
-            f"spent must be 0, got {state['spent']!r}: the account holds estimates from batches, which are "
-            "gone. Go on with version 0.6, or charge its steps anew by step_worst_case"
-        )
-    known = ("kind", "version", "mechanism", "sensitivity", "sampling_rate", "steps")
-    entries = (
-        checks.listed("settings", entry, length=3) for entry in checks.listed("settings", state["settings"])
-    )
-    releases = [[mu, math.inf, rate, 0.0, 1, count] for mu, rate, count in entries]
-    return {**{name: state[name] for name in known if name in state}, "cut": 0.0, "releases": releases}
 
 
 class AllocatedAccountant(Accountant):
@@ -170,10 +145,7 @@ class AllocatedAccountant(Accountant):
     (1.7, 10)
     """
 
-    _SETTINGS: ClassVar = {
-        **{"mechanism": Mechanism.from_state_dict, "sensitivity": Sensitivity.from_state},
-        "steps_an_epoch": as_given,
-    }
+    _SETTINGS: ClassVar = ("mechanism", "sensitivity", "steps_an_epoch")
     _COUNTED: ClassVar = ("steps", "epochs", "mu")
 
     epochs = 0
@@ -226,9 +198,7 @@ class AllocatedAccountant(Accountant):
 # Training charges one of these before each release (``charge``).
 Account = PerInstanceAccountant | SampledAccountant | AllocatedAccountant
 
-_KINDS: dict[str, type[PerInstanceAccountant] | type[SampledAccountant] | type[AllocatedAccountant]] = {
-    kind.__name__: kind for kind in (PerInstanceAccountant, SampledAccountant, AllocatedAccountant)
-}
+_KINDS: dict[str, type[Account]] = {kind.__name__: kind for kind in get_args(Account)}
 
 
 def accountant_from_state_dict(state: dict[str, Any]) -> Account:

@@ -36,7 +36,7 @@ def replacing(path: str | os.PathLike[str], *, mode: int = OWNER_ALONE) -> Itera
             yield file
         return
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     try:
         with os.fdopen(os.open(temporary, flags, mode), "wb") as file:
             yield file
@@ -82,8 +82,6 @@ def new_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
         if path.exists():
             shutil.copymode(path, beside)
         yield beside
-        if os.name != "posix" and path.exists():  # other systems rename to new names alone
-            path.rmdir()
         beside.rename(path)
         _sync_folder(path.parent)
     except BaseException:
@@ -93,9 +91,8 @@ def new_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 def _sync_folder(folder: Path) -> None:
     """Returns when the names in the folder are on the disk."""
-    if os.name == "posix":  # other systems do not open folders
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,11 +1,8 @@
 """File locks: one process at a time may use the files that a lock stands for."""
 
+import fcntl
 import os
-import sys
 from pathlib import Path
-
-if sys.platform != "win32":
-    import fcntl
 
 
 def locked(path: Path) -> int:
@@ -20,21 +17,19 @@ def locked(path: Path) -> int:
     >>> unlock(lock)
     """
     lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT, 0o600)
-    if sys.platform != "win32":
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BaseException as error:
-            os.close(lock)
-            if isinstance(error, BlockingIOError):
-                raise BlockingIOError(
-                    f"{path} is in use by another process or engine: close that one first"
-                ) from None
-            raise
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BaseException as error:
+        os.close(lock)
+        if isinstance(error, BlockingIOError):
+            raise BlockingIOError(
+                f"{path} is in use by another process or engine: close that one first"
+            ) from None
+        raise
     return lock
 
 
 def unlock(lock: int) -> None:
     """Unlocks what ``locked`` returned, also where a forked process holds a copy of it."""
-    if sys.platform != "win32":
-        fcntl.flock(lock, fcntl.LOCK_UN)
+    fcntl.flock(lock, fcntl.LOCK_UN)
     os.close(lock)

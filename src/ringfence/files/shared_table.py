@@ -34,8 +34,7 @@ _BEGIN = {  # what is committed is on the disk, and nothing is read before the l
 # One transaction of this process at a time, and none while it forks, because a child inherits no lock of
 # SQLite's, or closes the file elsewhere, because that ends the lock.
 _ALONE = threading.RLock()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_ALONE.acquire, after_in_parent=_ALONE.release, after_in_child=_ALONE.release)
+os.register_at_fork(before=_ALONE.acquire, after_in_parent=_ALONE.release, after_in_child=_ALONE.release)
 
 
 class SharedTable:
