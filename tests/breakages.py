@@ -1024,7 +1024,7 @@ a person in as many cells as there are
 + filter(own.turn >= 0)
 ranks of values that are those of a person's cells
 - mutate(turn=turn, many=many)
-+ mutate(turn=turn, many=many, place=turn)
++ mutate(turn=turn, many=many, choice=turn)
 values that are not clamped
 - .clip(low, high))
 + )
