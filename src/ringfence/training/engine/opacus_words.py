@@ -1,6 +1,5 @@
 """Arguments and methods of Opacus, and the ones to write instead."""
 
-import inspect
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
@@ -50,15 +49,13 @@ def answers_opacus(kind: type[T]) -> type[T]:
 
 
 def _says_what_to_write(function: Callable[..., Any]) -> Callable[..., Any]:
-    parameters = inspect.signature(function).parameters
-
     @wraps(function)
     def called(self: Any, *args: Any, **kwargs: Any) -> Any:
         name = function.__qualname__.removesuffix(".__init__")
         for word in kwargs:
-            if word not in parameters and word in _WORDS:
+            if word in _WORDS:
                 raise TypeError(f"{name} has no argument {word!r} as in Opacus: write {_WORDS[word]}")
-        if "mechanism" in parameters and not args and not kwargs:
+        if function.__name__ == "__init__" and not args and not kwargs:
             raise TypeError(f"{name} needs a mechanism and a clip: write {_LAW}")
         return function(self, *args, **kwargs)
 

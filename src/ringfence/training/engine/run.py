@@ -122,9 +122,7 @@ class Releases:
         self.noise = run_noise(seed, settings)
         self.file: RunFile | None = None  # which the first process writes
         self.most: int | None = None
-        self.begun = (
-            0  # the number at which epochs of random allocation begin: a run that is loaded begins one
-        )
+        self.begun = 0  # where epochs of random allocation begin: a run that is loaded begins one
         self.findings = Findings()
         self._loading: Path | None = None  # the file whose run is not, or only half, in the place of this one
         first = next(iter(layout.trained.values()))
@@ -250,7 +248,7 @@ class Releases:
             "assumptions": list(self.assumptions),
             "charged": self.number,
         }
-        old, new = self.file, _file(path)
+        old, new = self.file, RunFile(path)
         if old is not None and old.path == new.path:
             old.save(state)
         else:
@@ -270,7 +268,7 @@ class Releases:
         Every process reads it; the first one has it from now on. ``others`` are the names of what the state
         must have beside the engine. Until all of it is restored nothing is released, saved or claimed.
         """
-        file = _file(path)
+        file = RunFile(path)
         state = file.read()
         self._refuse_other_settings(path, state, sorted(others))
         self.findings = Findings()  # those of a past that is left
@@ -759,10 +757,6 @@ class PrivateLoader:
             if releases.noise is not noise:  # a file was loaded in the middle of the loop
                 yield from self
                 return
-
-
-def _file(path: Path) -> RunFile:
-    return RunFile(path, writes=distributed.rank() == 0)
 
 
 def run_noise(seed: int, settings: dict[str, Any]) -> Noise:
