@@ -104,9 +104,7 @@ class Tape:
 
     def values(self, given: Any) -> Tensor | None:
         """The values of all examples (n, ...) of a tensor of the model's code; None if they share it."""
-        if not isinstance(given, Tensor) or not _functorch.is_batchedtensor(given):
-            return None
-        if _functorch.maybe_get_level(given) != self.level:
+        if not isinstance(given, Tensor) or _functorch.maybe_get_level(given) != self.level:
             return None
         place, inside = _functorch.maybe_get_bdim(given), _functorch.get_unwrapped(given)
         return inside.movedim(place, 0) if place else inside
@@ -288,7 +286,7 @@ class RowRule(Rule):
             return ((own, ALL, each) for own, each in self.contributions(tape.units, gradient, x).items())
 
         output = self.watch(tape, output, x, parts)
-        return tape.enter(output if self.pointwise else _split_rows(output, tape.examples))
+        return tape.enter(output if self.pointwise else output.unflatten(0, (tape.examples, -1)))
 
 
 def enter_rows(tape: Tape, rows: Tensor, at: int) -> Tensor:
@@ -312,11 +310,6 @@ def watched(rules: Collection[Rule], tape: Tape) -> Iterator[None]:
         for rule in rules:
             del vars(rule.layer)["forward"]
         mha.set_fastpath_enabled(shortcut)
-
-
-def _split_rows(rows: Tensor, examples: int) -> Tensor:
-    """(n k, ...) as (n, k, ...)."""
-    return rows.view(examples, len(rows) // examples, *rows.shape[1:])
 
 
 class BatchFunctions(TorchFunctionMode):
@@ -358,7 +351,7 @@ class BatchFunctions(TorchFunctionMode):
         with _outside():
             flat = (each if row is None else row.flatten(0, 1) for each, row in zip(given, rows, strict=True))
             output: Tensor = scaled_dot_product_attention(*flat, *args, **more)  # type: ignore[arg-type]
-            return self._tape.enter(_split_rows(output, self._tape.examples))
+            return enter_rows(self._tape, output, 0)
 
 
 class without_gradients:  # noqa: N801, without the cost of a generator
