@@ -187,7 +187,6 @@ class Batches:
         if self.batch_size > self.public_size:
             size = f"{self.public_size:g}, got {self.batch_size} of all processes together"
             raise ValueError(f"batch_size must be at most public_size {size}")
-        checks.rate("batch_size / public_size", self.sampling_rate)
 
     @property
     def is_full(self) -> bool:

@@ -41,9 +41,8 @@ def answers_opacus(kind: type[T]) -> type[T]:
             raise AttributeError(f"{kind.__name__} has no {name!r} as in Opacus: write {_WORDS[name]}")
         raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}")
 
-    for name in ("__init__", "make_private", "make_private_with_epsilon"):
-        if name in vars(kind):
-            setattr(kind, name, _says_what_to_write(vars(kind)[name]))
+    for name in {"__init__", "make_private", "make_private_with_epsilon"} & vars(kind).keys():
+        setattr(kind, name, _says_what_to_write(vars(kind)[name]))
     kind.__getattr__ = missing  # type: ignore[attr-defined]
     return kind
 

@@ -497,12 +497,15 @@ class TrainingRun:
         None was divided by the number of examples in the batch, and those of a secure run have no rounding
         that depends on it. The loop's are refused where they are others. Notes loss and examples of the step.
         """
-        batch, inputs, outputs = handed.batch, handed.inputs, handed.outputs
+        batch, inputs, outputs, values = handed.batch, handed.inputs, handed.outputs, handed.values
         assert inputs is not None
         if not isinstance(outputs, Tensor):
             raise ValueError(f"with loss, the model must return one tensor, got {type(outputs).__name__}")
+        if not isinstance(values, list | tuple) or len(values) != 2 or not isinstance(values[1], Tensor):
+            kind = type(values).__name__
+            raise ValueError(f"with loss, loader must give pairs (inputs, targets), got {kind}")
         outputs = outputs.detach()
-        targets = _targets(handed.values).to(outputs.device)
+        targets = values[1].to(outputs.device)
         apart = _cotangents(loss, outputs, targets, one_by_one=self.plan.secure)
         self.releases.findings.require(
             (cotangents - apart).abs().max() <= _LOSS_ROUNDING * apart.abs().max(),
@@ -559,7 +562,9 @@ class TrainingRun:
             for parameter in group["params"]:
                 parameter.grad = None  # nothing but the released sum moves a parameter
         for parameter, value in self.layout.parts(released):
-            parameter.grad = _laid_out(value, parameter)
+            # as the parameter lies in memory, without which GPU optimizers take each by itself
+            same = value.dtype == parameter.dtype and value.stride() == parameter.stride()
+            parameter.grad = value if same else torch.empty_like(parameter).copy_(value)
         if self.on_step is not None:
             mean = float(torch.cat(step.losses).mean()) if step.losses else None
             self.on_step(StepReport(self.steps, mean, self.releases.guarantee))
@@ -786,16 +791,3 @@ def _cotangents(loss: Loss, outputs: Tensor, targets: Tensor, one_by_one: bool =
         return torch.cat([grad(loss)(output, target) for output, target in pairs])
     result: Tensor = grad(lambda out: _each_loss(loss, out, targets).sum())(outputs)
     return result
-
-
-def _targets(values: Any) -> Tensor:
-    """Returns the targets of a batch, which is a pair of inputs and targets."""
-    if not isinstance(values, list | tuple) or len(values) != 2 or not isinstance(values[1], Tensor):
-        raise ValueError(f"with loss, loader must give pairs (inputs, targets), got {type(values).__name__}")
-    return values[1]
-
-
-def _laid_out(value: Tensor, parameter: Tensor) -> Tensor:
-    """Returns the value as the parameter lies in memory, without which GPU optimizers take each by itself."""
-    same = value.dtype == parameter.dtype and value.stride() == parameter.stride()
-    return value if same else torch.empty_like(parameter).copy_(value)

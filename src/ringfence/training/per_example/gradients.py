@@ -194,7 +194,7 @@ class ExampleGradients:
         units = one.count // self.per_unit
         for start in range(0, units, length):
             some = slice(start, min(start + length, units))
-            rows = self.zeros().new_zeros(some.stop - start, self.size)
+            rows = first.new_zeros(some.stop - start, self.size)
             places = self.split(rows)
             with self._plain_precision():
                 for name, own, contribution in parts:
