@@ -1498,8 +1498,8 @@ passes of a secure run that examples share are not said to be
 + assumptions.PASSES: False
 @ src/ringfence/training/engine/batches.py: training/engine/engine
 samples that are cut charged as if they were not
-- batches.sampling_rate, cut=batches.cut)
-+ batches.sampling_rate)
+- self.sensitivity, rate, cut=cut)
++ self.sensitivity, rate)
 more examples than the account of cut samples is about
 - if self.at_most is not None and self.count > self.public_size:
 + if False:

@@ -34,7 +34,11 @@ class Clip(ABC):
 
     sensitivity: float | Sensitivity
     largest: float  # the largest float32 number that a coordinate may be
-    limit: float | None  # where coordinates are clamped, after the gradient was made shorter
+
+    @property
+    def limit(self) -> float | None:
+        """Where coordinates are clamped, after the gradient was made shorter; None where they are not."""
+        return self.largest
 
     def __init_subclass__(cls) -> None:
         if cls.__module__ != __name__:  # the sums of clipped gradients know two rules
@@ -70,7 +74,7 @@ class Clamp(Clip):
     def __init__(self, sensitivity: float) -> None:
         """``sensitivity`` is the bound c of every coordinate."""
         self.sensitivity = checks.number("clip", sensitivity, checks.positive)
-        self.limit = self.largest = float32_at_most("clip", self.sensitivity)  # gradients are float32
+        self.largest = float32_at_most("clip", self.sensitivity)  # gradients are float32
 
     def __call__(self, gradients: Tensor) -> Tensor:
         return gradients.clamp(-self.largest, self.largest)
@@ -102,7 +106,11 @@ class Norm(Clip):
             raise ValueError(f"norm must be from {_LEAST:.3g} to {1 / _LEAST:.3g}, got {norm!r}")
         self.each = None if each is None else checks.number("each", each, checks.positive)
         self.largest = float32_at_most("clip", self.norm if self.each is None else min(self.norm, self.each))
-        self.limit = None if self.each is None else self.largest
+
+    @property
+    def limit(self) -> float | None:
+        """That of ``each``: None where it is not given."""
+        return None if self.each is None else self.largest
 
     @property
     def sensitivity(self) -> Sensitivity:  # type: ignore[override]

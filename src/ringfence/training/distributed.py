@@ -39,8 +39,7 @@ def from_first(values: Tensor) -> Tensor:
     if _several():
         whole = values.contiguous()  # as in ``summed``
         torch.distributed.broadcast(whole, src=0)
-        if whole is not values:
-            values.copy_(whole)
+        values.copy_(whole)
     return values
 
 

@@ -161,7 +161,13 @@ def train_linear(
     reach = float(torch.linalg.vector_norm(features, 1, dim=1).max())  # the largest score, were all weights 1
     for step in range(settings.steps):
         if secure:
-            _require_digits(weights, longest)
+            # A clipped product has the relative error of its residual. Where it is scaled down it has twice
+            # that, and the roundings of lengths, which are fewer than those of a score.
+            if not float(3 * relative_error(weights, longest)) <= _SPREAD:
+                raise ValueError(
+                    "features and weights must be smaller in a secure run: rounding moves single gradients "
+                    "by more than is charged for"
+                )
             accurate = accurate_residuals(*shares_and_others(weights, features), labels)
             theta = clip.outer_sum(accurate, features)
             released = mechanism.release(theta)
@@ -190,16 +196,6 @@ def charged_sensitivity(clip: Clip, examples: int, public_size: float, *, secure
     return secure_sensitivity(clip.sensitivity, examples, public_size, _SPREAD)
 
 
-def _require_digits(weights: Tensor, longest: Tensor) -> None:
-    # A clipped product has the relative error of its residual. Where it is scaled down it has twice that, and
-    # the roundings of lengths, which are fewer than those of a score.
-    if not float(3 * relative_error(weights, longest)) <= _SPREAD:
-        raise ValueError(
-            "features and weights must be smaller in a secure run: rounding moves single gradients by "
-            "more than is charged for"
-        )
-
-
 def data_digest(*data: Tensor) -> bytes:
     """Returns the SHA-256 of tensors: their dtypes, their shapes and their numbers.
 
@@ -226,10 +222,9 @@ def run_noise(
     >>> words[0] == words[1]
     False
     """
-    own = {name: value for name, value in vars(clip).items() if name != "limit"}  # which follows from others
     setting = (
         repr(mechanism.state_dict()),
-        repr((type(clip).__qualname__, own)),
+        repr((type(clip).__qualname__, vars(clip))),
         *(repr(float(number)) for number in numbers),
     )
     return Noise(seed).of("linear", *setting, data)

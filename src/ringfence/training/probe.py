@@ -216,7 +216,8 @@ class LinearEstimator(BaseEstimator):  # type: ignore[misc]
             slopes, shifts = slopes * whole_scale[-1], shifts * whole_scale[-1] + whole_center[-1]
         if plan.outputs == 2:
             slopes, shifts = slopes[1:] - slopes[:1], shifts[1:] - shifts[:1]
-        self.coef_, self.intercept_ = slopes, shifts
+        self.coef_: Any = slopes
+        self.intercept_: Any = shifts
 
     def _scores(self, X: Any) -> Any:  # noqa: N803
         """Returns the scores, (n, outputs); of two classes one number, their difference."""
@@ -418,10 +419,8 @@ class LinearProbe(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
         run, norms, features = training.run, training.data.norms, training.features
         # how fast each feature moves with what was given to fit; an intercept does not move
         rates = torch.zeros(features.shape[1], dtype=torch.float64, device=features.device)
-        rates[: training.plan.width] = 1 / checks.positive("public_scale", self.public_scale) * UP
-        fastest = float(rates.max())
-        if norms is not None:
-            rates[: training.plan.width] = 1.0
+        public = 1 / checks.positive("public_scale", self.public_scale) * UP
+        rates[: training.plan.width] = public if norms is None else 1.0
         eta = information_losses(
             *(run.mechanism, run.trajectory, features, training.data.labels, training.plan.settings.clip),
             rates,
@@ -429,7 +428,7 @@ class LinearProbe(ClassifierMixin, LinearEstimator):  # type: ignore[misc]
         ).cpu()
         if norms is not None:
             # dividing a row by its norm moves it by at most 1 / norm times what it was moved by
-            eta = torch.where(norms > 0, eta / norms.cpu(), torch.inf) * UP * fastest * UP
+            eta = torch.where(norms > 0, eta / norms.cpu(), torch.inf) * UP * float(public.max()) * UP
         return eta.numpy()
 
     def _labels(self, y: Any) -> tuple[Any, Any]:
@@ -475,11 +474,6 @@ class ProbeData:
             labels = ((labels.double() - center[-1]) / scale[-1] / norms.clamp(min=1)).to(rows.dtype)
         return replace(self, features=rows, labels=labels)
 
-    def with_intercept(self, value: float) -> "ProbeData":
-        """Returns the same data with a feature that has this value in all rows, unless it is 0."""
-        column = self.features.new_full((len(self.features), 1), value)
-        return replace(self, features=torch.cat((self.features, column), dim=1)) if value else self
-
 
 def _validated(estimator: BaseEstimator, *data: Any, **options: Any) -> Any:
     """Returns the data after scikit-learn's checks, which note the number and the names of the features."""
@@ -496,9 +490,7 @@ def _validated(estimator: BaseEstimator, *data: Any, **options: Any) -> Any:
 
 def plain(values: Any) -> Any:
     """Returns a tensor as an array: scikit-learn refuses a tensor with a gradient."""
-    if isinstance(values, Tensor) and values.layout == torch.strided and not values.is_meta:
-        return values.detach().cpu().resolve_conj().resolve_neg().numpy()
-    return values
+    return values.detach().cpu().numpy() if isinstance(values, Tensor) else values
 
 
 def class_codes(y: Any, public_classes: Any = None) -> tuple[Any, Any]:
@@ -660,7 +652,9 @@ class _Training:
             scaling = private_scaling(rows, sums)
         if scaling is not None:
             data = data.scaled(*scaling)
-        data = data.with_intercept(plan.intercept)
+        if plan.intercept:
+            column = data.features.new_full((len(data.features), 1), plan.intercept)
+            data = replace(data, features=torch.cat((data.features, column), dim=1))
         if "classes" in plan.sums:
             start = torch.zeros(plan.shape, dtype=torch.float64)
             start[:, -1] = private_log_shares(given.labels, plan.outputs, sums=sums) / plan.intercept

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import save
@@ -12,16 +12,14 @@ from ringfence.data.features import Features
 from ringfence.files.atomic import AS_THE_SYSTEM_SAYS, replacing
 from ringfence.training.clipping import Clamp
 from ringfence.training.private_statistics import FARTHEST
-
-if TYPE_CHECKING:
-    from ringfence.training.probe import LinearProbe  # scikit-learn takes a second to load
+from ringfence.training.probe import LinearProbe
 
 _TAKEN = "Taken to be public: the settings. The test split is not protected."
 _QUANTILES = (0.0, 0.1, 0.5, 0.9, 1.0)
 
 
 def probe_report(
-    probe: "LinearProbe", data: Features, delta: float, *, examples: bool = False
+    probe: LinearProbe, data: Features, delta: float, *, examples: bool = False
 ) -> dict[str, Any]:
     """Returns the settings, accuracy and cost of a fitted probe as plain data, and what was assumed in words.
 
@@ -62,7 +60,7 @@ def probe_report(
     }
 
 
-def save_probe(probe: "LinearProbe", path: Path) -> None:
+def save_probe(probe: LinearProbe, path: Path) -> None:
     """Writes the weights as .safetensors, with the classes in its metadata, and nothing else about the data.
 
     The scores of the classes are coefficients x + intercepts; of two classes there is one score, above 0 for

@@ -34,9 +34,7 @@ class LinearRegression(RegressorMixin, LinearEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any) -> Self:  # noqa: N803 (scikit-learn's names)
         """Trains on features (n, p), dense or sparse, and numbers (n,)."""
         self._fit(X, y)
-        slopes, (shift,) = self.coef_[0], self.intercept_
-        self.coef_: Any = slopes
-        self.intercept_: Any = float(shift)
+        self.coef_, self.intercept_ = self.coef_[0], float(self.intercept_[0])
         return self
 
     def predict(self, X: Any) -> Any:  # noqa: N803

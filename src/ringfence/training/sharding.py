@@ -93,12 +93,10 @@ class Sharded:
 
     def summed(self, total: Tensor) -> Tensor:
         """Returns the sum over all processes of this process's part of every parameter, in their order."""
-        shards, start = [], 0
-        for p in self.trained.values():
-            own = total[start : start + p.numel()].view(p.shape)
-            spread = DTensor.from_local(own, p.device_mesh, [Partial()], run_check=False)
+        shards, parameters = [], self.trained.values()
+        for p, own in zip(parameters, total.split([p.numel() for p in parameters]), strict=True):
+            spread = DTensor.from_local(own.view(p.shape), p.device_mesh, [Partial()], run_check=False)
             shards.append(spread.redistribute(placements=p.placements).to_local().flatten())
-            start += p.numel()
         return torch.cat(shards)
 
     def charge(self, account: Account, theta: Tensor) -> None:
@@ -115,13 +113,11 @@ class Sharded:
 
     def parts(self, released: Tensor) -> Iterator[tuple[nn.Parameter, DTensor]]:
         """Yields every trained parameter with the numbers that are its own, sharded as the parameter is."""
-        start = 0
-        for p in self.trained.values():
-            shape = p.to_local().shape
-            own = released[start : start + shape.numel()].view(shape)
+        held = [p.to_local() for p in self.trained.values()]
+        parts = released.split([each.numel() for each in held])
+        for p, each, own in zip(self.trained.values(), held, parts, strict=True):
             how: dict[str, Any] = {"shape": p.shape, "stride": p.stride(), "run_check": False}
-            yield p, DTensor.from_local(own, p.device_mesh, p.placements, **how)
-            start += shape.numel()
+            yield p, DTensor.from_local(own.view(each.shape), p.device_mesh, p.placements, **how)
 
     def state(self, optimizer: Optimizer) -> dict[str, Any]:
         """Returns the states of model and optimizer as one process would have them, on the first one."""
@@ -141,10 +137,8 @@ class Sharded:
         self._reshard()
         held = self.model.state_dict()
         self.model.load_state_dict({name: _part(value, held[name]) for name, value in state["model"].items()})
-        saved, parameters = (
-            state["optimizer"],
-            [p for group in optimizer.param_groups for p in group["params"]],
-        )
+        saved = state["optimizer"]
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
         states = {
             number: {name: _part(value, parameters[number]) for name, value in own.items()}
             for number, own in saved["state"].items()

@@ -86,9 +86,8 @@ class Units:
         if self.units is None:
             return replace(self, count=rows)
         given = dataset[self.units] if isinstance(self.units, str) else self.units
-        names = (
-            given.tolist() if hasattr(given, "tolist") else list(checks.instance("units", given, Sequence))
-        )
+        given = given.tolist() if hasattr(given, "tolist") else given
+        names = checks.instance("units", given, Sequence)
         if len(names) != rows:
             raise ValueError(f"units must name the unit of each of the {rows} rows, got {len(names)} names")
         members: dict[int | str, list[int]] = {}
@@ -188,7 +187,6 @@ class Batches:
         if self.batch_size > self.public_size:
             size = f"{self.public_size:g}, got {self.batch_size} of all processes together"
             raise ValueError(f"batch_size must be at most public_size {size}")
-        checks.rate("batch_size / public_size", self.sampling_rate)
 
     @property
     def is_full(self) -> bool:
@@ -198,9 +196,8 @@ class Batches:
     @property
     def sampling_rate(self) -> float:
         """The probability with which an example is in a step."""
-        if self.is_allocated:
-            return 1 / self.steps_an_epoch
-        return 1.0 if self.is_full else self.batch_size / self.public_size
+        is_poisson = self.sampling == "poisson"
+        return self.batch_size / self.public_size if is_poisson else 1 / self.steps_an_epoch
 
     @property
     def is_allocated(self) -> bool:
@@ -208,18 +205,10 @@ class Batches:
         return self.sampling == "random_allocation"
 
     @property
-    def cut(self) -> float:
-        """An upper bound of the chance that a sample is cut."""
-        if self.at_most is None:
-            return 0.0
-        return chance_of_cut(self.public_size, self.sampling_rate, self.at_most)
-
-    @property
     def divisor(self) -> float:
         """The public constant by which the sum is divided."""
-        if self.is_allocated:
-            return self.public_size / self.steps_an_epoch
-        return self.public_size if self.is_full else float(self.batch_size)
+        is_poisson = self.sampling == "poisson"
+        return float(self.batch_size) if is_poisson else self.public_size / self.steps_an_epoch
 
     @property
     def steps_an_epoch(self) -> int:
@@ -394,7 +383,9 @@ class RunPlan:
         batches = self.batches
         if batches.is_allocated:
             return AllocatedAccountant(self.mechanism, self.sensitivity, batches.steps_an_epoch)
-        return SampledAccountant(self.mechanism, self.sensitivity, batches.sampling_rate, cut=batches.cut)
+        rate, most = batches.sampling_rate, batches.at_most
+        cut = 0.0 if most is None else chance_of_cut(batches.public_size, rate, most)
+        return SampledAccountant(self.mechanism, self.sensitivity, rate, cut=cut)
 
     def cost(self, numbers: int, steps: int) -> PrivacyLoss:
         """Returns what ``steps`` steps cost that release ``numbers`` numbers each, for every dataset."""

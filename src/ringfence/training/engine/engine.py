@@ -143,7 +143,7 @@ class PrivacyEngine:
         checks.flag("track_examples", self.track_examples)
         if self.cuda_graphs != "auto":  # which is True
             checks.flag("cuda_graphs", self.cuda_graphs)
-        for name in ("micro_batch_size", "max_batch_size"):
+        for name in ("micro_batch_size", "max_batch_size", "memory_budget"):
             if (size := getattr(self, name)) is not None:
                 checks.count(name, size, at_least=1)
         are_rows = Units(self.augmentations, self.transform, self.units, self.rows_per_unit).are_rows

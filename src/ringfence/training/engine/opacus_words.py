@@ -1,6 +1,5 @@
 """Arguments and methods of Opacus, and the ones to write instead."""
 
-import inspect
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
@@ -42,23 +41,20 @@ def answers_opacus(kind: type[T]) -> type[T]:
             raise AttributeError(f"{kind.__name__} has no {name!r} as in Opacus: write {_WORDS[name]}")
         raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}")
 
-    for name in ("__init__", "make_private", "make_private_with_epsilon"):
-        if name in vars(kind):
-            setattr(kind, name, _says_what_to_write(vars(kind)[name]))
+    for name in {"__init__", "make_private", "make_private_with_epsilon"} & vars(kind).keys():
+        setattr(kind, name, _says_what_to_write(vars(kind)[name]))
     kind.__getattr__ = missing  # type: ignore[attr-defined]
     return kind
 
 
 def _says_what_to_write(function: Callable[..., Any]) -> Callable[..., Any]:
-    parameters = inspect.signature(function).parameters
-
     @wraps(function)
     def called(self: Any, *args: Any, **kwargs: Any) -> Any:
         name = function.__qualname__.removesuffix(".__init__")
         for word in kwargs:
-            if word not in parameters and word in _WORDS:
+            if word in _WORDS:
                 raise TypeError(f"{name} has no argument {word!r} as in Opacus: write {_WORDS[word]}")
-        if "mechanism" in parameters and not args and not kwargs:
+        if function.__name__ == "__init__" and not args and not kwargs:
             raise TypeError(f"{name} needs a mechanism and a clip: write {_LAW}")
         return function(self, *args, **kwargs)
 

@@ -122,9 +122,7 @@ class Releases:
         self.noise = run_noise(seed, settings)
         self.file: RunFile | None = None  # which the first process writes
         self.most: int | None = None
-        self.begun = (
-            0  # the number at which epochs of random allocation begin: a run that is loaded begins one
-        )
+        self.begun = 0  # where epochs of random allocation begin: a run that is loaded begins one
         self.findings = Findings()
         self._loading: Path | None = None  # the file whose run is not, or only half, in the place of this one
         first = next(iter(layout.trained.values()))
@@ -250,7 +248,7 @@ class Releases:
             "assumptions": list(self.assumptions),
             "charged": self.number,
         }
-        old, new = self.file, _file(path)
+        old, new = self.file, RunFile(path)
         if old is not None and old.path == new.path:
             old.save(state)
         else:
@@ -270,7 +268,7 @@ class Releases:
         Every process reads it; the first one has it from now on. ``others`` are the names of what the state
         must have beside the engine. Until all of it is restored nothing is released, saved or claimed.
         """
-        file = _file(path)
+        file = RunFile(path)
         state = file.read()
         self._refuse_other_settings(path, state, sorted(others))
         self.findings = Findings()  # those of a past that is left
@@ -499,12 +497,15 @@ class TrainingRun:
         None was divided by the number of examples in the batch, and those of a secure run have no rounding
         that depends on it. The loop's are refused where they are others. Notes loss and examples of the step.
         """
-        batch, inputs, outputs = handed.batch, handed.inputs, handed.outputs
+        batch, inputs, outputs, values = handed.batch, handed.inputs, handed.outputs, handed.values
         assert inputs is not None
         if not isinstance(outputs, Tensor):
             raise ValueError(f"with loss, the model must return one tensor, got {type(outputs).__name__}")
+        if not isinstance(values, list | tuple) or len(values) != 2 or not isinstance(values[1], Tensor):
+            kind = type(values).__name__
+            raise ValueError(f"with loss, loader must give pairs (inputs, targets), got {kind}")
         outputs = outputs.detach()
-        targets = _targets(handed.values).to(outputs.device)
+        targets = values[1].to(outputs.device)
         apart = _cotangents(loss, outputs, targets, one_by_one=self.plan.secure)
         self.releases.findings.require(
             (cotangents - apart).abs().max() <= _LOSS_ROUNDING * apart.abs().max(),
@@ -561,7 +562,9 @@ class TrainingRun:
             for parameter in group["params"]:
                 parameter.grad = None  # nothing but the released sum moves a parameter
         for parameter, value in self.layout.parts(released):
-            parameter.grad = _laid_out(value, parameter)
+            # as the parameter lies in memory, without which GPU optimizers take each by itself
+            same = value.dtype == parameter.dtype and value.stride() == parameter.stride()
+            parameter.grad = value if same else torch.empty_like(parameter).copy_(value)
         if self.on_step is not None:
             mean = float(torch.cat(step.losses).mean()) if step.losses else None
             self.on_step(StepReport(self.steps, mean, self.releases.guarantee))
@@ -761,10 +764,6 @@ class PrivateLoader:
                 return
 
 
-def _file(path: Path) -> RunFile:
-    return RunFile(path, writes=distributed.rank() == 0)
-
-
 def run_noise(seed: int, settings: dict[str, Any]) -> Noise:
     """Returns the noise of a run: it depends on the seed and on every setting that a release depends on.
 
@@ -792,16 +791,3 @@ def _cotangents(loss: Loss, outputs: Tensor, targets: Tensor, one_by_one: bool =
         return torch.cat([grad(loss)(output, target) for output, target in pairs])
     result: Tensor = grad(lambda out: _each_loss(loss, out, targets).sum())(outputs)
     return result
-
-
-def _targets(values: Any) -> Tensor:
-    """Returns the targets of a batch, which is a pair of inputs and targets."""
-    if not isinstance(values, list | tuple) or len(values) != 2 or not isinstance(values[1], Tensor):
-        raise ValueError(f"with loss, loader must give pairs (inputs, targets), got {type(values).__name__}")
-    return values[1]
-
-
-def _laid_out(value: Tensor, parameter: Tensor) -> Tensor:
-    """Returns the value as the parameter lies in memory, without which GPU optimizers take each by itself."""
-    same = value.dtype == parameter.dtype and value.stride() == parameter.stride()
-    return value if same else torch.empty_like(parameter).copy_(value)

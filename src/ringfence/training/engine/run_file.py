@@ -16,6 +16,7 @@ from ringfence.files.checkpoint import (
     write_checkpoint,
 )
 from ringfence.files.locks import locked, unlock
+from ringfence.training import distributed
 
 State = dict[str, Any]  # all that a run needs to go on but its account, see ``RunFile``
 Spent = dict[str, Any]  # the run, the state of its account, and "most": after how many charges it must end
@@ -43,10 +44,10 @@ class RunFile:
     {'steps': 1}
     """
 
-    def __init__(self, path: Path, writes: bool = True) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path.resolve()  # the same file after the process changed its folder, or by a link
         self.journal = self.path.with_name(f"{self.path.name}.journal")
-        self.writes = writes  # one process of those that train together
+        self.writes = distributed.rank() == 0  # one process of those that train together
         self.is_taken = False  # whether this object has the run
         self._lock: int | None = None
 

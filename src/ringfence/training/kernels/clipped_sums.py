@@ -261,9 +261,8 @@ class Products(Contribution):
         chunks = self._chunks(left, right)
         if 3 * places * (rows + columns) <= rows * columns:  # in float64, which takes thrice the time
             squares = torch.cat([_gram_squares(*factors) for factors in chunks])
-            ulps = (
-                rows + columns + window.groups * places**2
-            )  # of |left|^2 |right|^2, by which it is off at most
+            # of |left|^2 |right|^2, by which it is off at most
+            ulps = rows + columns + window.groups * places**2
             return (squares + ulps * torch.finfo(torch.float64).eps * scale.square()) * (1 + 2.0**-40)
         refuse_tf32(right.new_empty(0, dtype=self._dtype))
         lengths = torch.cat([_lengths(some @ patches.mT) for some, patches in chunks])
@@ -318,8 +317,6 @@ class Products(Contribution):
 
     def _joined(self, factors: Tensor) -> Tensor:
         """(m rows, groups, k, L) as (m, groups, k, rows L): the places of an example's rows side by side."""
-        if self.per_unit == 1:
-            return factors
         joined: Tensor = factors.unflatten(0, (-1, self.per_unit)).movedim(1, 3).flatten(3)
         return joined
 

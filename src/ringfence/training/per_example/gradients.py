@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map, tree_structure, tree_unflatten
 
-from ringfence import checks
 from ringfence.training.clipping import Clip, Norm
 from ringfence.training.kernels.clipped_sums import ALL, Contribution, Part, add_uses
 from ringfence.training.per_example.isolation import (
@@ -75,9 +74,7 @@ class ExampleGradients:
         self, model: nn.Module, memory_budget: int | None = None, rows: int | None = None, per_unit: int = 1
     ) -> None:
         self.model, self.rows, self.per_unit = model, rows, per_unit
-        self._given = (
-            None if memory_budget is None else checks.count("memory_budget", memory_budget, at_least=1)
-        )
+        self._given = memory_budget
         self.fallback_reason: str | None = None
         self._known: dict[str, Rule] = {}
         self._reasons: dict[str, str] = {}  # why layers that have a rule are left out, by parameter
@@ -197,7 +194,7 @@ class ExampleGradients:
         units = one.count // self.per_unit
         for start in range(0, units, length):
             some = slice(start, min(start + length, units))
-            rows = self.zeros().new_zeros(some.stop - start, self.size)
+            rows = first.new_zeros(some.stop - start, self.size)
             places = self.split(rows)
             with self._plain_precision():
                 for name, own, contribution in parts:

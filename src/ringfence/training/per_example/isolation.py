@@ -104,9 +104,7 @@ class Tape:
 
     def values(self, given: Any) -> Tensor | None:
         """The values of all examples (n, ...) of a tensor of the model's code; None if they share it."""
-        if not isinstance(given, Tensor) or not _functorch.is_batchedtensor(given):
-            return None
-        if _functorch.maybe_get_level(given) != self.level:
+        if not isinstance(given, Tensor) or _functorch.maybe_get_level(given) != self.level:
             return None
         place, inside = _functorch.maybe_get_bdim(given), _functorch.get_unwrapped(given)
         return inside.movedim(place, 0) if place else inside
@@ -154,9 +152,8 @@ class Pass:
         pairs = [pair for pair in zip(tree_leaves(self.outputs), cotangents, strict=True) if pair[0].grad_fn]
         filled = []
         for output, cotangent in pairs:
-            missing = len(output) - len(cotangent)
-            zeros = [cotangent.new_zeros(missing, *cotangent.shape[1:])] if missing else []
-            filled.append((torch.cat([cotangent, *zeros]) if missing else cotangent).to(output.dtype))
+            zeros = cotangent.new_zeros(len(output) - len(cotangent), *cotangent.shape[1:])
+            filled.append(torch.cat([cotangent, zeros]).to(output.dtype))
         for tape in self.tapes:
             tape.receive = receive
         try:
@@ -277,8 +274,6 @@ class RowRule(Rule):
             raise UnfitError(self.name, "is called with more than one tensor")
         x = tape.values(given[0])
         if x is None:  # all examples have the same
-            if not self.trained:
-                return self.output(given[0])
             x = given[0].expand(tape.examples, *given[0].shape)
         x = x if self.pointwise else x.flatten(0, 1)
         reason = self.unfit(x)
@@ -291,7 +286,7 @@ class RowRule(Rule):
             return ((own, ALL, each) for own, each in self.contributions(tape.units, gradient, x).items())
 
         output = self.watch(tape, output, x, parts)
-        return tape.enter(output if self.pointwise else _split_rows(output, tape.examples))
+        return tape.enter(output if self.pointwise else output.unflatten(0, (tape.examples, -1)))
 
 
 def enter_rows(tape: Tape, rows: Tensor, at: int) -> Tensor:
@@ -315,11 +310,6 @@ def watched(rules: Collection[Rule], tape: Tape) -> Iterator[None]:
         for rule in rules:
             del vars(rule.layer)["forward"]
         mha.set_fastpath_enabled(shortcut)
-
-
-def _split_rows(rows: Tensor, examples: int) -> Tensor:
-    """(n k, ...) as (n, k, ...)."""
-    return rows.view(examples, len(rows) // examples, *rows.shape[1:])
 
 
 class BatchFunctions(TorchFunctionMode):
@@ -361,7 +351,7 @@ class BatchFunctions(TorchFunctionMode):
         with _outside():
             flat = (each if row is None else row.flatten(0, 1) for each, row in zip(given, rows, strict=True))
             output: Tensor = scaled_dot_product_attention(*flat, *args, **more)  # type: ignore[arg-type]
-            return self._tape.enter(_split_rows(output, self._tape.examples))
+            return enter_rows(self._tape, output, 0)
 
 
 class without_gradients:  # noqa: N801, without the cost of a generator
@@ -429,10 +419,8 @@ def state_of(model: nn.Module, place: Callable[[Tensor], int] = id) -> tuple[Any
     (True, False)
     """
     state: list[Any] = []
-    layers = [model]
-    for layer in layers:  # which grow: a step asks twice, and modules() takes twice as long
+    for layer in model.modules():
         own = vars(layer)
-        layers += [child for child in own["_modules"].values() if child is not None]
         state += (layer, own["training"], *(len(own[name]) for name in _HOOKS if own[name]))
         for value in own["_parameters"].values():
             if value is not None:
@@ -480,8 +468,6 @@ def nothing_kept(layers: Mapping[str, nn.Module]) -> Iterator[None]:
 
 def _versions(layer: nn.Module) -> dict[str, tuple[int, int]]:
     """Changes when a buffer of the layer is replaced or written to."""
-    if not layer._buffers:  # as most layers have none
-        return {}
     buffers = layer._buffers.items()
     return {own: (id(value), -1 if value is None else value._version) for own, value in buffers}
 

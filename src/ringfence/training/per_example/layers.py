@@ -61,7 +61,7 @@ class Convolution(RowRule):
 
     def __init__(self, *known: Any) -> None:
         super().__init__(*known)
-        layer, padding = self.layer, tuple(_gaps(self.layer)[::-2])
+        layer, padding = self.layer, tuple(self.layer._reversed_padding_repeated_twice[::-2])
         self._window = Window(layer.kernel_size, layer.stride, padding, layer.dilation, layer.groups)
 
     @staticmethod
@@ -71,7 +71,7 @@ class Convolution(RowRule):
         >>> [Convolution.suits(nn.Conv1d(1, 1, 2, padding=padding)) for padding in (1, "same")]
         [True, False]
         """
-        gaps = _gaps(layer)
+        gaps: list[int] = layer._reversed_padding_repeated_twice  # on both sides of the last dimension first
         return gaps[::2] == gaps[1::2] and layer.padding_mode == "zeros"
 
     def unfit(self, x: Tensor) -> str | None:
@@ -96,12 +96,6 @@ class StandardisedConvolution(Convolution):
         if "gain" in self.trained:
             parts["gain"] = Rows(by_weight.along)
         return parts
-
-
-def _gaps(layer: Any) -> list[int]:
-    """The zeros that a convolution adds on both sides of each dimension, of the last one first."""
-    gaps: list[int] = layer._reversed_padding_repeated_twice
-    return gaps
 
 
 class Embedding(RowRule):
