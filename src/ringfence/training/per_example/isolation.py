@@ -152,8 +152,9 @@ class Pass:
         pairs = [pair for pair in zip(tree_leaves(self.outputs), cotangents, strict=True) if pair[0].grad_fn]
         filled = []
         for output, cotangent in pairs:
-            zeros = cotangent.new_zeros(len(output) - len(cotangent), *cotangent.shape[1:])
-            filled.append(torch.cat([cotangent, zeros]).to(output.dtype))
+            missing = len(output) - len(cotangent)
+            zeros = [cotangent.new_zeros(missing, *cotangent.shape[1:])] if missing else []
+            filled.append((torch.cat([cotangent, *zeros]) if missing else cotangent).to(output.dtype))
         for tape in self.tapes:
             tape.receive = receive
         try:
@@ -274,6 +275,8 @@ class RowRule(Rule):
             raise UnfitError(self.name, "is called with more than one tensor")
         x = tape.values(given[0])
         if x is None:  # all examples have the same
+            if not self.trained:
+                return self.output(given[0])
             x = given[0].expand(tape.examples, *given[0].shape)
         x = x if self.pointwise else x.flatten(0, 1)
         reason = self.unfit(x)
@@ -419,8 +422,10 @@ def state_of(model: nn.Module, place: Callable[[Tensor], int] = id) -> tuple[Any
     (True, False)
     """
     state: list[Any] = []
-    for layer in model.modules():
+    layers = [model]
+    for layer in layers:  # which grow: a step asks twice, and modules() takes twice as long
         own = vars(layer)
+        layers += [child for child in own["_modules"].values() if child is not None]
         state += (layer, own["training"], *(len(own[name]) for name in _HOOKS if own[name]))
         for value in own["_parameters"].values():
             if value is not None:
@@ -468,6 +473,8 @@ def nothing_kept(layers: Mapping[str, nn.Module]) -> Iterator[None]:
 
 def _versions(layer: nn.Module) -> dict[str, tuple[int, int]]:
     """Changes when a buffer of the layer is replaced or written to."""
+    if not layer._buffers:  # as most layers have none
+        return {}
     buffers = layer._buffers.items()
     return {own: (id(value), -1 if value is None else value._version) for own, value in buffers}
 
