@@ -191,16 +191,14 @@ def shown_counts(
     >>> shown_counts(LaplaceNoise(1.0), [12, 1], [12, 1], [[0], [1]], 5, 0.95)["low"]
     [9.0, None]
     """
-    names = ("count", "standard_error", "low", "high")
-    shown: dict[str, list[Any]] = {name: [] for name in names}
+    rows: list[tuple[float | None, ...]] = []
     for cells in members:
         count, total = (sum(numbers[cell] for cell in cells) for numbers in (counts, noisy))
         error, far = errors_of_sum(used, coverage, len(cells))
-        row = (count, error, total - far, total + far)
         hidden = threshold is not None and count < threshold
-        for name, value in zip(names, row, strict=True):
-            shown[name].append(None if hidden else value)
-    return shown
+        rows.append((None,) * 4 if hidden else (count, error, total - far, total + far))
+    names = ("count", "standard_error", "low", "high")
+    return {name: [*own] for name, own in zip(names, zip(*rows, strict=True), strict=True)}
 
 
 def array_counts(data: Any, at_most: int) -> tuple[Tensor, Source, int]:

@@ -406,11 +406,8 @@ def read_sums(opened: AbstractContextManager[Opened], columns: Sequence[Clamped]
     """Reads the sums of columns by group."""
     with opened as (rows, groups, source, most):
         people, units = sums_in(rows, groups, columns, person, most)
-    keys: dict[str, list[Any]] = {
-        key: [value for value in values for _ in columns] for key, values in groups.columns.items()
-    }
-    if len(columns) > 1:
-        keys["column"] = [column.of for column in columns] * groups.count
+    several = len(columns) > 1
+    keys = groups.repeated("column", [column.of for column in columns]) if several else groups.columns
     return Sums(columns, people, units.flatten(), replace(source, keys=keys), most)
 
 

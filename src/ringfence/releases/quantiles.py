@@ -120,10 +120,7 @@ def release_quantiles(
     }
     if coverage is not None:
         released["suppressed"] = hidden
-    keys: dict[str, list[Any]] = {
-        name: [value for value in own for _ in levels] for name, own in groups.columns.items()
-    }
-    keys["quantile"] = levels * groups.count
+    keys = groups.repeated("quantile", levels)
     ranks = max(level_range(level) for level in levels) * law.lead(len(values) - 1, 0.05)
     title = f"{'Medians' if levels == [0.5] else 'Quantiles'} of {of}"
     interval = "" if coverage is None else ", and what could be any of the values is not shown"
