@@ -129,7 +129,7 @@ def release_quantiles(
         budget,
         interval_chart(title, str(of), released, keys if len(levels) > 1 else groups.columns, coverage),
         released,
-        (),  # an interval says more
+        {},  # an interval says more
         law,
         method=f"each was drawn from {len(values):,} public values between {values[0]:,} and "
         f"{values[-1]:,}, to the nearest of which every value of {of} was rounded, so that the number of "

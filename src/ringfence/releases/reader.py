@@ -75,7 +75,7 @@ class MemoryTable:
         ValueError: column '0' must hold 3, got 4
         """
         if isinstance(self.columns[names[0]], np.ndarray):
-            return _coded_arrays({name: self.columns[name] for name in names}, codes_of)
+            return _coded_arrays(names, [self.columns[name] for name in names], codes_of)
         found = []
         for name in names:
             codes = codes_of(name, values := self.values(name))
@@ -659,9 +659,8 @@ def _of_tables(library: str) -> Any:
         ) from None
 
 
-def _coded_arrays(columns: Mapping[str, Any], codes_of: Codes) -> Tensor:
+def _coded_arrays(names: Sequence[str], arrays: Sequence[Any], codes_of: Codes) -> Tensor:
     """``MemoryTable.coded`` of arrays, in int16, some rows at a time and one value after the other."""
-    names, arrays = [*columns], [*columns.values()]
     found = np.zeros((len(arrays[0]), len(names)), np.int16)
     for start in range(0, len(found), rows := max(1, _HELD // len(names))):
         block = np.stack([array[start : start + rows] for array in arrays], axis=1)

@@ -227,7 +227,7 @@ class Source:
         budget: Budget,
         chart: Chart,
         released: Columns,
-        errors: Sequence[float | None] | None,
+        errors: Columns | None,
         law: object,
         *,
         method: str,
@@ -236,7 +236,6 @@ class Source:
         data: str = "data",
         hidden: str = "suppressed",
         coverage: float | None = None,
-        intervals: Columns | None = None,
         promises: Sequence[str] = (),
         leaves_out: Sequence[str] = (),
     ) -> "Release":
@@ -293,7 +292,7 @@ class Source:
         counted = "all" if self.at_most is None else f"at most {self.at_most:,}"
         settings = (("law", repr(law)), (f"{units} of one person", counted))
         table = (chart, self.keys, released, errors, hidden, self.like, account, said)
-        return Release(*table, settings, tuple(self.for_owner), intervals or {})
+        return Release(*table, settings, tuple(self.for_owner))
 
 
 Heights = Sequence[float | None]
@@ -397,14 +396,13 @@ class Release:
     drawn: Chart = field(repr=False)
     keys: Columns
     released: Columns
-    standard_errors: Sequence[float | None] | None  # None: chances of error, which the account has
+    public_errors: Columns | None  # None: chances of error, which the account has
     hidden: str
     like: Callable[[Columns], Any]
     account: ReleaseAccount
     statement: Statement
     settings: tuple[tuple[str, str], ...] = ()
     private: tuple[str, ...] = ()
-    intervals: Columns = field(default_factory=dict)  # low and high, where ``released`` has none
 
     @property
     def columns(self) -> Columns:
@@ -414,15 +412,14 @@ class Release:
     @property
     def error_columns(self) -> Columns:
         """How far off it may be, as plain data; see ``errors_are_sensitive``."""
-        if self.standard_errors is None:
+        if self.public_errors is None:
             return {**self.keys, "chance_of_error": self.account.details["chances_of_error"]}
-        errors = {"standard_error": self.standard_errors} if self.standard_errors else {}
-        return {**self.keys, **errors, **self.intervals}
+        return {**self.keys, **self.public_errors}
 
     @property
     def errors_are_sensitive(self) -> bool:
         """Whether errors are computed from the private data, and must not be published."""
-        return self.standard_errors is None
+        return self.public_errors is None
 
     @property
     def values(self) -> Any:
