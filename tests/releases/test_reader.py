@@ -72,7 +72,7 @@ def hostile_rows(many: int, seed: int) -> list[tuple[str, str]]:
 
 def read_table(data: Any) -> MemoryTable:
     with open_ballots(data) as table:
-        return table.read(table.columns)
+        return table.read([*table.columns])
 
 
 def codes_of(code: Callable[[Any], int | None], rule: str = "") -> reader.Codes:
@@ -348,7 +348,7 @@ def test_numbers_that_are_no_small_integers_are_refused_by_their_value(bad: floa
 
 def test_rows_of_files_stay_in_order(tmp_path: Path) -> None:
     pandas.DataFrame({"id": range(300_000)}).to_csv(tmp_path / "people.csv", index=False)
-    assert read_table(tmp_path / "people.csv").names("id") == [str(row) for row in range(300_000)]
+    assert read_table(tmp_path / "people.csv").values("id") == [str(row) for row in range(300_000)]
 
 
 def test_counts_in_files_are_numbers(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import pytest
 import ringfence as rf
 from ringfence.releases.budget import Budget
 from ringfence.releases.release import ReleaseAccount, RowsAre, Source, Statement
+from ringfence.report.chart import Chart
 from tests.faults.conditions import no_room_beyond
 from tests.forks import forked
 from tests.report.samples import assert_readable
@@ -129,14 +130,11 @@ def test_a_spreadsheet_runs_nothing_of_the_table(tmp_path: Path) -> None:
 def stated(
     account: ReleaseAccount, rows_are: RowsAre = "rows", at_most: int | None = 1, **budget: Any
 ) -> Statement:
-    return Source({}, None, rows_are, at_most).statement(  # type: ignore[arg-type]
-        account,
-        Budget.checked(**{"epsilon": None, "delta": account.delta, **budget}),
-        "counts",
-        "queries",
-        method="noise was added",
-        public="Queries",
-    )
+    words = {"units": "queries", "method": "noise was added", "public": "Queries"}
+    asked = Budget.checked(**{"epsilon": None, "delta": account.delta, **budget})
+    chart = Chart("chart", "Counts", "", ())
+    source = Source({}, dict, rows_are, at_most)
+    return source.release(account, asked, chart, {}, (), None, **words).statement
 
 
 def test_privacy_numbers_are_rounded_up_and_targets_printed_as_they_are() -> None:

@@ -85,10 +85,10 @@ def read_ballots(
     choices: tuple[Any, ...],
     codes_of: Codes,
     *,
-    queries: Sequence[Any] | None,
-    argument: str,
-    person: Any | None,
-    ignore: Sequence[Any],
+    queries: Sequence[Any] | None = None,
+    argument: str = "queries",
+    person: Any | None = None,
+    ignore: Sequence[Any] = (),
     limit: Callable[[int], int | None] = lambda queries: None,
     noise: Noise | None = None,
 ) -> Votes:
@@ -100,8 +100,7 @@ def read_ballots(
     >>> import numpy as np
     >>> data = np.array([[7, 1, 0], [8, 1, 1]])
     >>> codes_of = partial(code_values, code={0: 0, 1: 1}.get, rule="must hold 0 or 1")
-    >>> how = {"queries": None, "argument": "queries", "person": 0, "ignore": ()}
-    >>> read = read_ballots(data, ("a", "b"), codes_of, **how)
+    >>> read = read_ballots(data, ("a", "b"), codes_of, person=0)
     >>> read.rows_are, read.counts.tolist()
     ('persons', [[0.0, 2.0], [1.0, 1.0]])
     """
@@ -117,10 +116,8 @@ def read_ballots(
             return Votes(names, choices, counts, rows_are, for_owner=tuple(table.for_owner))
         table = table.read([*own, *names])
         if own:
-            table.names(own[0])  # each of them once
+            check_names(own[0], table.values(own[0]))
         marks = table.coded(names, codes_of)
-    if not len(marks):
-        raise ValueError("the table must have at least one row, got none")
     counts = count_marks(names, marks, len(choices))
     if bound is not None:
         draws = (noise or Noise()).at("decisions", "ballots", bound)
@@ -208,7 +205,7 @@ def read_choices(data: Any, name: str, values: Any, **how: Any) -> Votes:
     """Reads ballots whose entries are the public ``values`` of the argument ``name``; see ``read_ballots``.
 
     >>> votes = torch.tensor([[7, 8], [7, 7]])
-    >>> read = read_choices(votes, "classes", [8, 7], queries=None, argument="", person=None, ignore=())
+    >>> read = read_choices(votes, "classes", [8, 7])
     >>> read.choices, read.counts.tolist()
     ((8, 7), [[0.0, 2.0], [1.0, 1.0]])
     """
@@ -286,9 +283,7 @@ def read_counts(data: Any, query: Any | None, ignore: Sequence[Any]) -> Votes:
             raise ValueError("query must name a column on an engine, where rows have no order, got None")
         table = table.read([*own, *columns])
     counts = torch.stack([table.counts(name) for name in columns], dim=1)
-    if not len(counts):
-        raise ValueError("the table must have at least one row, got none")
-    names = table.names(own[0]) if own else list(range(1, len(counts) + 1))
+    names = check_names(own[0], table.values(own[0])) if own else list(range(1, len(counts) + 1))
     if own and own[0] in TAKEN:
         raise ValueError(f"query must not name a column {own[0]!r}, which the release has too: rename it")
     keys = {own[0]: names} if own else None

@@ -88,6 +88,11 @@ class Cells:
         rows = list(itertools.product(*(axis.values for axis in self.axes)))
         return {axis.name: [row[place] for row in rows] for place, axis in enumerate(self.axes)}
 
+    def repeated(self, name: str, values: Sequence[Any]) -> dict[str, list[Any]]:
+        """The columns with one more, which has all of these values in each cell."""
+        columns = {key: [value for value in own for _ in values] for key, own in self.columns.items()}
+        return {**columns, name: [*values] * self.count}
+
     @property
     def named(self) -> dict[str, Axis]:
         """The axes by the names that they have in queries."""

@@ -135,13 +135,13 @@ def release_counts(
         keys, members = with_totals(cells)
         agreed, source = non_negative(noisy), replace(source, keys=keys)
     shown = shown_counts(used, agreed, noisy, members, threshold, coverage)
+    released = {"count": shown.pop("count")}
     whiskers = (None, None) if margins else (shown["low"], shown["high"])
-    lines = [bars("count", shown["count"][: len(noisy)], *whiskers)]
-    released: dict[str, list[Any]] = {"count": shown["count"]}
+    lines = [bars("count", released["count"][: len(noisy)], *whiskers)]
     method = f"{used.name} noise with a standard deviation of {used.deviation:.3g} was added to every count"
     exact, reading = ", whatever the data.", "Counts are not changed after the noise: some may be negative."
     if threshold is not None:
-        released["suppressed"] = [count is None for count in shown["count"]]
+        released["suppressed"] = [count is None for count in released["count"]]
         hidden = [threshold if gone else None for gone in released["suppressed"][: len(noisy)]]
         if any(hidden):
             lines.append(bars(f"below {threshold}, not shown", hidden, gray=True))
@@ -161,9 +161,8 @@ def release_counts(
         budget,
         bar_chart("Counts", caption, "count", lines, cells),
         released,
-        shown["standard_error"],
+        shown,  # errors and intervals
         used,
-        intervals={"low": shown["low"], "high": shown["high"]},
         hidden="" if threshold is None else f"<{threshold}",
         units="cells",
         method=method,
@@ -191,16 +190,14 @@ def shown_counts(
     >>> shown_counts(LaplaceNoise(1.0), [12, 1], [12, 1], [[0], [1]], 5, 0.95)["low"]
     [9.0, None]
     """
-    names = ("count", "standard_error", "low", "high")
-    shown: dict[str, list[Any]] = {name: [] for name in names}
+    rows: list[tuple[float | None, ...]] = []
     for cells in members:
         count, total = (sum(numbers[cell] for cell in cells) for numbers in (counts, noisy))
         error, far = errors_of_sum(used, coverage, len(cells))
-        row = (count, error, total - far, total + far)
         hidden = threshold is not None and count < threshold
-        for name, value in zip(names, row, strict=True):
-            shown[name].append(None if hidden else value)
-    return shown
+        rows.append((None,) * 4 if hidden else (count, error, total - far, total + far))
+    names = ("count", "standard_error", "low", "high")
+    return {name: [*own] for name, own in zip(names, zip(*rows, strict=True), strict=True)}
 
 
 def array_counts(data: Any, at_most: int) -> tuple[Tensor, Source, int]:
@@ -306,8 +303,7 @@ def measure_counts(
     if at_most == 1:  # every person is in one of the cells
         proof = (float(alone.max()), "the worst cell, exactly")
     else:
-        profile = privacy_profile(law, theta, sensitivity)
-        proof = profile.best(delta)
+        proof = privacy_profile(law, theta, sensitivity).best(delta)
     small = theta < threshold
     sentences: tuple[str, ...] = ()
     if bool(small.any()):

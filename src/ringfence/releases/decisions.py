@@ -145,8 +145,8 @@ def release_winners(
         read = partial(read_votes, data, of=of, candidates=candidates, missing=missing, **cells, **who)
         left_out, kind = {"queries": queries, "query": query, "ignore": ignore or None}, "rows that are votes"
     elif candidates is not None:
-        how: dict[str, Any] = {"queries": queries, "argument": "queries", "ignore": ignore}
-        read = partial(read_choices, data, "candidates", candidates, **how, **who, noise=budget.noise)
+        how: dict[str, Any] = {"queries": queries, "ignore": ignore, "noise": budget.noise}
+        read = partial(read_choices, data, "candidates", candidates, **how, **who)
         left_out, kind = {"query": query, **cells}, "ballots (of= is missing, where each row is a vote)"
     for name, given in left_out.items():
         if given is not None:
@@ -661,9 +661,8 @@ def coding(yes: Any, no: Any, neither: Any) -> Codes:
 
 def _plain(value: Any) -> Any:
     """A value as it is compared: a number, or a text without regard to case."""
-    if not isinstance(value, bool):
-        try:
-            return float(value)
-        except (TypeError, ValueError):
-            pass
-    return str(value).strip().casefold()
+    text = str(value).strip().casefold()
+    try:
+        return float(text)
+    except ValueError:
+        return text

@@ -141,7 +141,7 @@ def release_means(
         budget,
         read.chart("mean", released, coverage),
         released,
-        none_for_nan(read.units_of_rows[3] * error),
+        {"standard_error": none_for_nan(read.units_of_rows[3] * error)},
         used,
         method=f"{read.clamping}, {used.name} noise "
         f"was added, and groups with a noisy size below {threshold} are not shown (the noise decides: "
@@ -214,7 +214,7 @@ def release_sums(
         budget,
         read.chart("sum", released, coverage),
         released,
-        (read.units_of_rows[3] * used.deviation).tolist(),
+        {"standard_error": (read.units_of_rows[3] * used.deviation).tolist()},
         used,
         method=f"{read.clamping}, and {used.name} noise with a standard deviation of "
         f"{', '.join(f'{column.half * used.deviation:,.3g} ({column.of})' for column in columns)} was "
@@ -291,9 +291,8 @@ def release_shares(
     with opened as (rows, groups, source, most):
         for name in names:
             cells = question_cells(rows, groups, name, listed, domain, bins)
-            own = dict(cells.columns)
-            said = own.pop(name)
-            keys.append({**own, "question": [name] * len(said), "answer": said})
+            own = groups.repeated("question", [name] * len(cells.axes[-1].values))
+            keys.append({**own, "answer": cells.columns[name]})
             counts.append(people_in(rows, cells, person, most).view(groups.count, -1))
     sizes = [people.shape[1] for people in counts]
     used = count_noise(budget, most * len(names), _COUNTED)
@@ -303,11 +302,9 @@ def release_shares(
     measured = partial(Measured, promised, (), {"counts": flat.tolist()})
     account = budget.charge(ReleaseAccount(promised, budget.delta, measured), "release_shares")
     noisy = used.draw(budget, flat * _COUNTED, "answers").split([people.numel() for people in counts])
-    released = _joined(
-        shares_of(drawn.view(-1, size), used, least, coverage)
-        for drawn, size in zip(noisy, sizes, strict=True)
-    )
-    errors, columns = released.pop("standard_error"), _joined(keys)
+    shares = zip(noisy, sizes, strict=True)
+    released = _joined([shares_of(drawn.view(-1, size), used, least, coverage) for drawn, size in shares])
+    errors, columns = {"standard_error": released.pop("standard_error")}, _joined(keys)
     return replace(source, keys=columns).release(
         account,
         budget,
@@ -325,13 +322,9 @@ def release_shares(
     )
 
 
-def _joined(parts: Iterable[Columns]) -> dict[str, list[Any]]:
+def _joined(parts: Sequence[Columns]) -> dict[str, list[Any]]:
     """Tables with the same columns below each other."""
-    joined: dict[str, list[Any]] = {}
-    for part in parts:
-        for name, values in part.items():
-            joined.setdefault(name, []).extend(values)
-    return joined
+    return {name: [value for part in parts for value in part[name]] for name in parts[0]}
 
 
 _LEFT_OUT = "Means and sums are those of clamped values, each rounded to a millionth of the larger limit."
@@ -406,11 +399,8 @@ def read_sums(opened: AbstractContextManager[Opened], columns: Sequence[Clamped]
     """Reads the sums of columns by group."""
     with opened as (rows, groups, source, most):
         people, units = sums_in(rows, groups, columns, person, most)
-    keys: dict[str, list[Any]] = {
-        key: [value for value in values for _ in columns] for key, values in groups.columns.items()
-    }
-    if len(columns) > 1:
-        keys["column"] = [column.of for column in columns] * groups.count
+    several = len(columns) > 1
+    keys = groups.repeated("column", [column.of for column in columns]) if several else groups.columns
     return Sums(columns, people, units.flatten(), replace(source, keys=keys), most)
 
 

@@ -291,8 +291,7 @@ def read_teachers(votes: Any, predictions: Any, classes: Iterable[Any] | None) -
     if predictions is not None:
         if classes is None:
             raise ValueError("classes must be given where teachers' predictions are, got None")
-        how: dict[str, Any] = {"queries": None, "argument": "", "person": None, "ignore": ()}
-        return read_choices(predictions, "classes", classes, **how)
+        return read_choices(predictions, "classes", classes)
     read, named = read_counts(votes, None, ()), not is_array(votes)
     columns = read.choices if named else tuple(range(len(read.choices)))
     given = columns if classes is None else tuple(classes)

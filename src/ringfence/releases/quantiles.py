@@ -120,10 +120,7 @@ def release_quantiles(
     }
     if coverage is not None:
         released["suppressed"] = hidden
-    keys: dict[str, list[Any]] = {
-        name: [value for value in own for _ in levels] for name, own in groups.columns.items()
-    }
-    keys["quantile"] = levels * groups.count
+    keys = groups.repeated("quantile", levels)
     ranks = max(level_range(level) for level in levels) * law.lead(len(values) - 1, 0.05)
     title = f"{'Medians' if levels == [0.5] else 'Quantiles'} of {of}"
     interval = "" if coverage is None else ", and what could be any of the values is not shown"
@@ -132,7 +129,7 @@ def release_quantiles(
         budget,
         interval_chart(title, str(of), released, keys if len(levels) > 1 else groups.columns, coverage),
         released,
-        (),  # an interval says more
+        {},  # an interval says more
         law,
         method=f"each was drawn from {len(values):,} public values between {values[0]:,} and "
         f"{values[-1]:,}, to the nearest of which every value of {of} was rounded, so that the number of "

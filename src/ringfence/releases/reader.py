@@ -6,6 +6,7 @@ another engine (an Ibis table, a PySpark DataFrame) is asked where it is, and on
 
 import csv
 import gzip
+import math
 import os
 import re
 import sys
@@ -59,7 +60,9 @@ class MemoryTable:
     columns: Mapping[str, Any]  # of pyarrow, or arrays
 
     def read(self, names: Sequence[str]) -> "MemoryTable":
-        """Some of the columns."""
+        """Some of the columns, of at least one row."""
+        if not len(self.columns[names[0]]):
+            raise ValueError("the table must have at least one row, got none")
         return MemoryTable({name: self.columns[name] for name in names})
 
     def coded(self, names: Sequence[str], codes_of: Codes) -> Tensor:
@@ -72,10 +75,10 @@ class MemoryTable:
         ValueError: column '0' must hold 3, got 4
         """
         if isinstance(self.columns[names[0]], np.ndarray):
-            return _coded_arrays(self.read(names).columns, codes_of)
+            return _coded_arrays(names, [self.columns[name] for name in names], codes_of)
         found = []
         for name in names:
-            codes = codes_of(name, values := self._values(name))
+            codes = codes_of(name, values := self.values(name))
             found.append(torch.tensor([codes[value] for value in values], dtype=torch.int64))
         return torch.stack(found, dim=1)
 
@@ -87,7 +90,7 @@ class MemoryTable:
         Traceback (most recent call last):
         ValueError: column '0' must hold counts (0, 1, 2, ...), got 0.5
         """
-        raw = self._values(name)
+        raw = self.values(name)
         numbers = torch.tensor([_number_or_nan(value) for value in raw], dtype=torch.float64)
         fits = (numbers >= 0) & (numbers == numbers.round()) & (numbers < LARGEST_COUNT)
         if not bool(fits.all()):
@@ -96,17 +99,8 @@ class MemoryTable:
             raise ValueError(f"column {name!r} must hold counts (0, 1, 2, ...), got {what}")
         return numbers
 
-    def names(self, name: str) -> list[Any]:
-        """A column of names, each of which is there and stands there once.
-
-        >>> with open_ballots(np.array([[3], [3]])) as table:
-        ...     table.names("0")
-        Traceback (most recent call last):
-        ValueError: column '0' must hold each name once, got 3 twice
-        """
-        return check_names(name, self._values(name))
-
-    def _values(self, name: str) -> list[Any]:
+    def values(self, name: str) -> list[Any]:
+        """The values of a column."""
         column = self.columns[name]
         return list(column.tolist() if isinstance(column, np.ndarray) else column.to_pylist())
 
@@ -183,7 +177,7 @@ class Rows:
 
     def read(self, names: Sequence[str]) -> MemoryTable:
         """Reads columns into memory."""
-        return MemoryTable(_columns(self.ask(self.table.select(*names))))
+        return MemoryTable(_columns(self.ask(self.table.select(*names)))).read(names)
 
 
 @contextmanager
@@ -243,12 +237,11 @@ def open_rows(data: Any, *, in_order: bool = False) -> Iterator[Rows]:
             yield Rows(files, text=True)
             return
         if library == "duckdb":
-            rows: Any = _Relation(data)
-        elif is_array(data):
-            rows = pyarrow.table(_array_columns(data, "biuf", (0, 1, 2)))
+            rows, names = _Relation(data), data.columns
         else:
-            rows = _arrow_table(data)
-        names = list(data.columns) if library == "duckdb" else rows.column_names
+            own = _array_columns(data, "biuf", (0, 1, 2)) if is_array(data) else None
+            rows = _arrow_table(data) if own is None else pyarrow.table(own)
+            names = rows.column_names
         check_columns("the table", names)
         with _errors_in_one_line("the table"):
             engine.con.register("rows", rows)
@@ -423,7 +416,12 @@ def known_column(argument: str, name: object, columns: Iterable[str]) -> str:
 
 
 def check_names(column: str, values: list[Any]) -> list[Any]:
-    """Names, each of which must be there, and there once."""
+    """Names, each of which must be there, and there once.
+
+    >>> check_names("0", [3, 3])
+    Traceback (most recent call last):
+    ValueError: column '0' must hold each name once, got 3 twice
+    """
     seen = set()
     for value in values:
         if value is None or value != value:
@@ -661,9 +659,8 @@ def _of_tables(library: str) -> Any:
         ) from None
 
 
-def _coded_arrays(columns: Mapping[str, Any], codes_of: Codes) -> Tensor:
+def _coded_arrays(names: Sequence[str], arrays: Sequence[Any], codes_of: Codes) -> Tensor:
     """``MemoryTable.coded`` of arrays, in int16, some rows at a time and one value after the other."""
-    names, arrays = [*columns], [*columns.values()]
     found = np.zeros((len(arrays[0]), len(names)), np.int16)
     for start in range(0, len(found), rows := max(1, _HELD // len(names))):
         block = np.stack([array[start : start + rows] for array in arrays], axis=1)
@@ -681,13 +678,11 @@ def _coded_arrays(columns: Mapping[str, Any], codes_of: Codes) -> Tensor:
 
 
 def _number_or_nan(value: Any) -> float:
-    """A number, or NaN, which is no count."""
-    if isinstance(value, bool):
-        return float("nan")
+    """A number, or NaN, which is no count; True is no number."""
     try:
-        return float(value)
-    except (TypeError, ValueError):
-        return float("nan")
+        return float(str(value))
+    except ValueError:
+        return math.nan
 
 
 def _numbers(name: str, values: Sequence[Any]) -> "np.ndarray[Any, Any]":

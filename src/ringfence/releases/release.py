@@ -227,48 +227,33 @@ class Source:
         budget: Budget,
         chart: Chart,
         released: Columns,
-        errors: Sequence[float | None] | None,
+        errors: Columns | None,
         law: object,
-        *,
-        units: str = "groups",
-        hidden: str = "suppressed",
-        intervals: Columns | None = None,
-        **words: Any,
-    ) -> "Release":
-        """The release of a table from this data and its chart; ``words`` are those of ``statement``."""
-        said = self.statement(account, budget, chart.title.split()[0].lower(), units, **words)
-        counted = "all" if self.at_most is None else f"at most {self.at_most:,}"
-        settings = (("law", repr(law)), (f"{units} of one person", counted))
-        table = (chart, self.keys, released, errors, hidden, self.like, account, said)
-        return Release(*table, settings, tuple(self.for_owner), intervals or {})
-
-    def statement(
-        self,
-        account: ReleaseAccount,
-        budget: Budget,
-        released: str,
-        units: str,
         *,
         method: str,
         public: str,
+        units: str = "groups",
         data: str = "data",
+        hidden: str = "suppressed",
         coverage: float | None = None,
         promises: Sequence[str] = (),
         leaves_out: Sequence[str] = (),
-    ) -> Statement:
-        """The statement of a job, from the sentences of every job and those that it adds.
+    ) -> "Release":
+        """The release of a table from this data and its chart.
 
-        ``released`` and ``data`` name what comes out and what went in. One person counts in some of the
-        ``units``, once in each. ``method`` says what was done, and ``public`` names what must not have been
-        chosen by looking at the data. ``coverage`` is that of intervals, where there are some. Privacy
-        numbers are rounded up.
+        Its statement has the sentences of every job, and ``promises`` and ``leaves_out`` of this one. The
+        first word of the chart's title and ``data`` name what comes out and what went in. One person counts
+        in some of the ``units``, once in each. ``method`` says what was done, and ``public`` names what must
+        not have been chosen by looking at the data. ``coverage`` is that of intervals, where there are some.
+        Privacy numbers are rounded up.
         """
+        name = chart.title.split()[0].lower()
         shown = account.epsilon if budget.epsilon is None else budget.epsilon
         person = "person (each row is taken as one person)" if self.rows_are == "rows" else "person"
         testing = " Fixed seed: for testing, not a private release." if budget.noise.seeded else ""
-        intervals, missed = "", tuple[str, ...]()
+        covered, missed = "", tuple[str, ...]()
         if coverage is not None:
-            intervals = f"; the intervals have a coverage of {coverage:.3g}"
+            covered = f"; the intervals have a coverage of {coverage:.3g}"
             missed = (
                 "The chance over the noise that a number is shown with an interval that misses the true one "
                 f"is at most {1 - coverage:.2g}, whatever the data.",
@@ -286,9 +271,9 @@ class Source:
             "which part that is must not depend on other people: then one person changes the votes of one "
             "teacher. A person whose records several teachers learned from is protected less.",
         }
-        return Statement(
-            f"These {released} are protected by differential privacy (epsilon {rounded_up(shown)}, delta "
-            f"{account.delta:.3g}) for each {person}: {method}{intervals}.{testing}",
+        said = Statement(
+            f"These {name} are protected by differential privacy (epsilon {rounded_up(shown)}, delta "
+            f"{account.delta:.3g}) for each {person}: {method}{covered}.{testing}",
             (
                 _attack(account, person),
                 bounded[self.rows_are],
@@ -297,14 +282,17 @@ class Source:
                 *promises,
             ),
             (
-                "It is about one person at a time: what a large group has in common shows in the "
-                f"{released}.",
+                f"It is about one person at a time: what a large group has in common shows in the {name}.",
                 f"Every further release from the same {data} costs its own epsilon, and the epsilons add up.",
                 f"Sampling, non-response and errors in the {data} are not accounted for: errors and "
                 "intervals are those of the noise alone.",
                 *leaves_out,
             ),
         )
+        counted = "all" if self.at_most is None else f"at most {self.at_most:,}"
+        settings = (("law", repr(law)), (f"{units} of one person", counted))
+        table = (chart, self.keys, released, errors, hidden, self.like, account, said)
+        return Release(*table, settings, tuple(self.for_owner))
 
 
 Heights = Sequence[float | None]
@@ -408,14 +396,13 @@ class Release:
     drawn: Chart = field(repr=False)
     keys: Columns
     released: Columns
-    standard_errors: Sequence[float | None] | None  # None: chances of error, which the account has
+    public_errors: Columns | None  # None: chances of error, which the account has
     hidden: str
     like: Callable[[Columns], Any]
     account: ReleaseAccount
     statement: Statement
     settings: tuple[tuple[str, str], ...] = ()
     private: tuple[str, ...] = ()
-    intervals: Columns = field(default_factory=dict)  # low and high, where ``released`` has none
 
     @property
     def columns(self) -> Columns:
@@ -425,15 +412,14 @@ class Release:
     @property
     def error_columns(self) -> Columns:
         """How far off it may be, as plain data; see ``errors_are_sensitive``."""
-        if self.standard_errors is None:
+        if self.public_errors is None:
             return {**self.keys, "chance_of_error": self.account.details["chances_of_error"]}
-        errors = {"standard_error": self.standard_errors} if self.standard_errors else {}
-        return {**self.keys, **errors, **self.intervals}
+        return {**self.keys, **self.public_errors}
 
     @property
     def errors_are_sensitive(self) -> bool:
         """Whether errors are computed from the private data, and must not be published."""
-        return self.standard_errors is None
+        return self.public_errors is None
 
     @property
     def values(self) -> Any:
