@@ -180,12 +180,9 @@ class _Place:
         first = torch.minimum(move, self.to_next)
         cells = torch.floor(move - first)
         last = move - first - cells
-        whole = sign * self.gamma * cells
-        return (
-            _in_cell(self.odds, first, self.gamma, sign)
-            + whole
-            + _in_cell(self.gamma, last, self.gamma, sign)
-        )
+        start = _in_cell(self.odds, first, self.gamma, sign)
+        end = _in_cell(self.gamma, last, self.gamma, sign)
+        return start + sign * self.gamma * cells + end
 
     def cut(self, c: Tensor, move: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """log P(k <= c), log P(k > c), and the log ratio P/Q of both.

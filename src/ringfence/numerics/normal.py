@@ -13,7 +13,7 @@ its value at the point nearest to 0, where it is largest. The laws need two quan
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from functools import cached_property, lru_cache
@@ -408,37 +408,28 @@ def _fill_moments(
     temporaries, so they stay in cache and are allocated once.
     """
     # At distance x from the edge the log density is -x (x + 2 edge) / 2; each factor takes sqrt(1/2).
-    toward, beyond = start * -SQRT_HALF, (start + 2 * edge) * SQRT_HALF
-    step = window * SQRT_HALF
+    columns = start * -SQRT_HALF, (start + 2 * edge) * SQRT_HALF, window * SQRT_HALF
     nodes, weights = nodes.unsqueeze(1), weights.unsqueeze(1)
 
     count = window.numel()
     length = min(count, _slice_length(nodes.numel(), window))
     tables = [window.new_empty(nodes.numel(), length) for _ in range(2)]
     if length == count:  # nearly always: views of everything would take as long as the sums
-        _fill_slice(rows, nodes, weights, toward, beyond, step, *tables)
+        _fill_slice(rows, nodes, weights, columns, tables)
     else:
         for at in range(0, count, length):
             part = slice(at, min(at + length, count))
-            parts = (toward[part], beyond[part], step[part])
-            _fill_slice(
-                rows[:, part], nodes, weights, *parts, *(table[:, : part.stop - at] for table in tables)
-            )
+            some = [column[part] for column in columns]
+            _fill_slice(rows[:, part], nodes, weights, some, [table[:, : part.stop - at] for table in tables])
     if len(rows) > 2:
         rows[2:] /= rows[0]
 
 
 def _fill_slice(
-    rows: Tensor,
-    nodes: Tensor,
-    weights: Tensor,
-    toward: Tensor,
-    beyond: Tensor,
-    step: Tensor,
-    power: Tensor,
-    deviation: Tensor,
+    rows: Tensor, nodes: Tensor, weights: Tensor, columns: Sequence[Tensor], tables: Sequence[Tensor]
 ) -> None:
-    """Mass, mean and central moments times mass; the last two are tables to work in."""
+    """Mass, mean and central moments times mass; the tables are there to work in."""
+    (toward, beyond, step), (power, deviation) = columns, tables
     mass, mean, *moments = rows.unbind(0)
     torch.addcmul(toward, nodes, step, value=-1, out=deviation)
     torch.addcmul(beyond, nodes, step, out=power)
