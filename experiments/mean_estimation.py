@@ -77,7 +77,7 @@ def mean_estimation(settings: MeanEstimationSettings) -> DataFrame:
 def rectified_error(theta: Tensor, sigma: Tensor, bound: Tensor, mean: float) -> Tensor:
     """E (clamp(theta + N(0, sigma^2)) - mean)^2 of each coordinate: two atoms and what lies between them."""
     inside = _inside(theta, sigma, bound)
-    lower, upper = inside.ends
+    lower, upper = inside.lower, inside.upper
     between = truncated_error(theta, sigma, bound, mean)
     atoms = cumulative(lower) * (-bound - mean) ** 2 + cumulative(-upper) * (bound - mean) ** 2
     return torch.exp(inside.log_mass()) * between + atoms

@@ -1573,8 +1573,8 @@ the derivative of a network's L2 clip left out
 - torch.addcmul(moved, units, (units * moved).sum(1, keepdim=True), value=-1)
 + moved
 the second derivative of patches added back to other places
-- padding=window.padding,
-+ padding=tuple(reversed(window.padding)),
+- window.kernel, window.dilation, window.padding, window.stride)
++ window.kernel, window.dilation, window.padding[::-1], window.stride)
 groups of a convolution taken for one
 - .unflatten(1, (groups, -1))
 + .unflatten(1, (1, -1))

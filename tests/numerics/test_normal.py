@@ -85,8 +85,3 @@ def test_nodes_are_roots_to_the_last_bit(count: int) -> None:
         slope = mp.diff(lambda x: mp.legendre(count, x), root)
         assert node == pytest.approx(float((root + 1) / 2), rel=2.3e-16, abs=0)
         assert weight == pytest.approx(float(1 / ((1 - root**2) * slope**2)), rel=2.3e-16, abs=0)
-
-
-def test_one_node_is_refused() -> None:
-    with pytest.raises(ValueError, match="count must be at least 2, got 1"):
-        normal.gauss_legendre(1, float64([0.0]))

@@ -297,14 +297,11 @@ def _worst(part: Pairs, orders: Tensor) -> Tensor:
     largest = []
     for mass, ratio in part.seen():
         moments = _log_moments(mass, ratio, orders)
-        largest.append(moments.amax(dim=1))
+        worst = moments.amax(dim=1)
         if part.others is not None:
-            largest[-1] = torch.stack(
-                [
-                    torch.maximum(best, _bound(mass, ratio, part.others, order, own, best))
-                    for order, own, best in zip(orders, moments, largest[-1], strict=True)
-                ]
-            )
+            for order, own, best in zip(orders, moments, worst, strict=True):
+                best.copy_(torch.maximum(best, _bound(mass, ratio, part.others, order, own, best)))
+        largest.append(worst)
     # E_P (P/Q)^(alpha - 1) and E_Q (Q/P)^(alpha - 1); what cancels here is charged
     return (torch.stack(largest).clamp(min=0) + _LOST) / (orders - 1).unsqueeze(1)
 

@@ -355,9 +355,7 @@ class DivergenceTable:
     def _bounds(self, setting: Setting, theta: Tensor, places: range) -> Tensor:
         """The sums of coordinates that are all on these pages."""
         counts, occupied = _count(theta, setting.sigma, places)
-        middle = (
-            torch.arange(_BINS_PER_CELL, dtype=torch.float64, device=counts.device) + 0.5
-        ) / _BINS_PER_CELL
+        middle = (torch.arange(_BINS_PER_CELL).to(counts) + 0.5) / _BINS_PER_CELL
         number, right = (counts @ torch.stack((torch.ones_like(middle), middle), dim=1)).cpu().unbind(-1)
         nodes = pad(number - right, (0, 1)) + pad(right, (1, 0))
         upper = torch.cat((nodes, number * _OFF_THE_MIDDLE), dim=1)
@@ -453,13 +451,11 @@ def is_near(low: float, high: float) -> bool:
 def _split(setting: Setting, theta: Tensor) -> tuple[Tensor, range, Tensor]:
     """The coordinates that the table reaches, the places of their pages, and all the other coordinates."""
     nothing = theta[:0]
-    if not theta.numel():
-        return nothing, range(0), nothing
+    if not theta.numel() or not shift_is_small(setting):
+        return nothing, range(0), theta
     low, high = (end / setting.sigma for end in torch.stack(torch.aminmax(theta)).tolist())
     if not (math.isfinite(low) and math.isfinite(high)):
         checks.finite("theta", theta)
-    if not shift_is_small(setting):
-        return nothing, range(0), theta
     if is_near(low, high):
         return theta, _places(low, high), nothing
     # around the median of some of them

@@ -260,12 +260,8 @@ def _require_fit(law: Mechanism, theta: Tensor) -> None:
     if theta.dim() != 1 or theta.numel() == 0:
         raise ValueError(f"theta must have shape (d,) with d > 0, got {list(theta.shape)}")
     parameters = law.parameters()
-    checks.require(
-        "sigma",
-        "must be in [1e-140, 1e140] for single examples",
-        law.sigma,
-        square_is_representable(law.sigma),
-    )
+    fits = square_is_representable(law.sigma)
+    checks.require("sigma", "must be in [1e-140, 1e140] for single examples", law.sigma, fits)
     shape = checks.broadcast(("theta", *parameters), (theta, *parameters.values()))
     if shape != theta.shape:
         raise ValueError(f"theta has shape {list(theta.shape)}, but with the parameters {list(shape)}")

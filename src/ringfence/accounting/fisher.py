@@ -130,9 +130,8 @@ def checked_jacobian(mechanism: Mechanism, theta: Real, jacobian: Tensor) -> tup
         raise ValueError(f"jacobian times eta must be in [1e-150, 1e150] at its largest, got {largest!r}")
     if weights.device != jacobian.device:
         raise ValueError(f"jacobian is on {jacobian.device}, theta on {weights.device}")
-    if jacobian.ndim == 2:
-        return weights, jacobian[None], True
-    return weights, jacobian, False
+    single = jacobian.ndim == 2
+    return weights, jacobian[None] if single else jacobian, single
 
 
 @dataclass(frozen=True)

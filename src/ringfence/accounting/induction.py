@@ -676,11 +676,8 @@ def envelopes(
         active = (every + np.where(held, 0.0, -2.0)).argmax(axis=2)[..., None]
         highest, known = (np.take_along_axis(each, active, axis=2)[..., 0] for each in (every, weights))
         # where one curve is the largest at both ends of a chord, its slope is known without a difference
-        slopes = np.where(
-            active[1:, :, 0] == active[:-1, :, 0],
-            known[:-1],
-            -np.diff(highest, axis=0) / (z[:-1] * math.expm1(step)),
-        )
+        is_same = active[1:, :, 0] == active[:-1, :, 0]
+        slopes = np.where(is_same, known[:-1], -np.diff(highest, axis=0) / (z[:-1] * math.expm1(step)))
         for j in np.flatnonzero(held.any(axis=1)):
             last = int(lengths[j])
             found[j].append(Loss.of_curve(highest[:last, j], int(first[j]), step, slopes[: last - 1, j]))

@@ -10,7 +10,6 @@ that applies, and the smallest delta counts.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -196,8 +195,6 @@ def composed_delta(
     counts = torch.bincount(index.reshape(-1), minlength=len(rows))[moved] * steps
     rows = rows[moved]
     every = Pushes(with_numbers(mechanism, rows[:, 2:].T), rows[:, 0], rows[:, 1])
-    if not len(rows):
-        return lambda epsilon: 0.0
     if mechanism.atoms_alone:
         log_p, rho = every.law.pair(every.theta, torch.stack((every.move, -every.move)))
         pairs = Pairs(log_p, rho, counts)
@@ -206,11 +203,8 @@ def composed_delta(
         return None
     total = int(counts.sum())
     if min(total, total if at_most is None else at_most * steps) == 1:
-        return cache(
-            lambda epsilon: (
-                max(float(every.curves(epsilon, backward).max()) for backward in (False, True))
-                * (1 + ROUNDING)
-            )
+        return lambda epsilon: (
+            max(float(every.curves(epsilon, backward).max()) for backward in (False, True)) * (1 + ROUNDING)
         )
     if at_most is not None:
         return _composed([(every, at_most * steps)])

@@ -301,8 +301,22 @@ class Mechanism(ABC):
         theta = checks.finite("theta", theta)
         arguments = self._arguments(theta, shift)
         arguments["epsilon"] = checks.like(theta, "epsilon", epsilon, checks.finite)
-        value = self._evaluate("hockey_stick", _at_any_shift_and_epsilon(self._hockey_stick), arguments)
+        value = self._evaluate("hockey_stick", self._hockey_stick_anywhere, arguments)
         return value.clamp(max=1)  # rounding
+
+    def _hockey_stick_anywhere(self, theta: Tensor, *rest: Tensor) -> Tensor:
+        """The hockey stick at any shift and epsilon.
+
+        P(S) - e^eps Q(S) = 1 - e^eps + e^eps (Q(S') - e^-eps P(S')), where S' is the complement of S.
+        """
+        *parameters, shift, epsilon = rest
+        turned = epsilon < 0
+        start = torch.where(turned, theta + shift, theta)
+        still = shift == 0
+        moved = torch.where(still, torch.ones_like(shift), torch.where(turned, -shift, shift))
+        size = epsilon.abs()
+        value = torch.where(still, 0.0, self._hockey_stick(start, *parameters, moved, size))
+        return torch.where(turned, -torch.expm1(-size) + torch.exp(-size) * value, value)
 
     def pair(self, theta: Real, shift: Real) -> tuple[Tensor, Tensor]:
         """log P and log P/Q of every outcome of a law of atoms alone, P = M(theta) and Q = M(theta + shift).
@@ -509,25 +523,6 @@ def without_nan(law: object, name: str, result: Tensor) -> Tensor:
             f"{type(law).__name__}.{name} cannot be represented in {result.dtype} at these arguments"
         )
     return result
-
-
-def _at_any_shift_and_epsilon(hockey_stick: Kernel) -> Kernel:
-    """The hockey stick at any shift and epsilon, from a kernel that needs shift != 0 and epsilon >= 0.
-
-    P(S) - e^eps Q(S) = 1 - e^eps + e^eps (Q(S') - e^-eps P(S')), where S' is the complement of S.
-    """
-
-    def kernel(theta: Tensor, *rest: Tensor) -> Tensor:
-        *parameters, shift, epsilon = rest
-        turned = epsilon < 0
-        start = torch.where(turned, theta + shift, theta)
-        still = shift == 0
-        moved = torch.where(still, torch.ones_like(shift), torch.where(turned, -shift, shift))
-        size = epsilon.abs()
-        value = torch.where(still, 0.0, hockey_stick(start, *parameters, moved, size))
-        return torch.where(turned, -torch.expm1(-size) + torch.exp(-size) * value, value)
-
-    return kernel
 
 
 def _laws_below(kind: Any) -> Iterator[Any]:

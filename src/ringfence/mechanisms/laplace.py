@@ -136,14 +136,10 @@ class Laplace(Mechanism):
         inside = k <= last
         log_p = torch.where(inside, here.log_mass(k), -torch.inf)
         rho = torch.where(inside, passed, 0.0)
-        sides = torch.broadcast_tensors(
-            lower_piece[0], upper_piece[1], lower_piece[2], upper_piece[3], log_p[0], rho[0]
-        )
-        shape = (len(k), *sides[0].shape)
-        return (
-            torch.cat((torch.stack(sides[:2]), log_p.expand(shape))),
-            torch.cat((torch.stack(sides[2:4]), rho.expand(shape))),
-        )
+        sides = lower_piece[0], upper_piece[1], lower_piece[2], upper_piece[3]
+        log_p, rho, *rows = torch.broadcast_tensors(log_p, rho, *sides)
+        low, high, rho_low, rho_high = (row[:1] for row in rows)
+        return torch.cat((low, high, log_p)), torch.cat((rho_low, rho_high, rho))
 
 
 class _Place:
@@ -184,12 +180,9 @@ class _Place:
         first = torch.minimum(move, self.to_next)
         cells = torch.floor(move - first)
         last = move - first - cells
-        whole = sign * self.gamma * cells
-        return (
-            _in_cell(self.odds, first, self.gamma, sign)
-            + whole
-            + _in_cell(self.gamma, last, self.gamma, sign)
-        )
+        start = _in_cell(self.odds, first, self.gamma, sign)
+        end = _in_cell(self.gamma, last, self.gamma, sign)
+        return start + sign * self.gamma * cells + end
 
     def cut(self, c: Tensor, move: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """log P(k <= c), log P(k > c), and the log ratio P/Q of both.

@@ -129,7 +129,7 @@ def loss_moments(log_p: Tensor, rho: Tensor, density: tuple[TruncatedNormal, Ten
     if density is not None:
         stretch, shift = density
         inner_mass = torch.exp(stretch.log_mass())
-        ends += [shift * (0.5 * shift - end) for end in stretch.ends]
+        ends += [shift * (0.5 * shift - end) for end in (stretch.lower, stretch.upper)]
         inner_mean = torch.where(inner_mass > 0, shift * (0.5 * shift - stretch.mean()), 0.0)
         mean = mean + inner_mass * inner_mean
     moments = [(mass * (loss - mean) ** k).sum(dim=0) for k in (2, 3, 4)]

@@ -59,13 +59,9 @@ class QuantizedGaussian(Mechanism):
     def _log_prob(self, value: Tensor, theta: Tensor, sigma: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
         levels = Levels(lower, upper, self.levels)
         index = levels.nearest(value)
-        left, right, width = pieces.standardized(
-            theta,
-            sigma,
-            torch.where(index == 0, -torch.inf, levels.cut(index - 1)),
-            torch.where(index == self.levels - 1, torch.inf, levels.cut(index)),
-        )
-        mass = TruncatedNormal(left, right, width).log_mass()
+        start = torch.where(index == 0, -torch.inf, levels.cut(index - 1))
+        end = torch.where(index == self.levels - 1, torch.inf, levels.cut(index))
+        mass = TruncatedNormal(*pieces.standardized(theta, sigma, start, end)).log_mass()
         # A level drawn in float64 and rounded to float32 is still that level.
         rounding = 4 * torch.finfo(value.dtype).eps * torch.maximum(lower.abs(), upper.abs())
         on_level = (value - levels.point(index)).abs() <= rounding

@@ -118,7 +118,9 @@ class SecureRelease:
         return partial(self._draw, theta, Noise().at("secure release") if draws is None else draws)
 
     def _draw(self, theta: Tensor, bits: CipherDraws) -> Tensor:
-        columns = (theta, *self.law.parameters().values(), *self._steps())
+        # the ends and the step of a grid of steps; nothing where the law has its own points
+        steps = () if self.step is None else (*(self.law.support.interval or ()), self.step)
+        columns = (theta, *self.law.parameters().values(), *steps)
         points = blockwise(partial(self._drawn, bits), *(column.cpu().double() for column in columns))
         if bool(torch.isnan(points).any()):
             raise FloatingPointError(f"{self!r} cannot be represented at these arguments")
@@ -133,14 +135,8 @@ class SecureRelease:
         step = f"tensor{list(self.step.shape)}" if many else float(self.step.flatten()[0])
         return f"SecureRelease({self.law!r}, step={step})"
 
-    def _steps(self) -> tuple[Tensor, ...]:
-        """The ends and the step of a grid of steps; nothing where the law has its own points."""
-        if self.step is None or self.law.support.interval is None:
-            return ()
-        return (*self.law.support.interval, self.step)
-
     def _drawn(self, bits: CipherDraws, theta: Tensor, *columns: Tensor) -> Tensor:
-        """The points for one block of coordinates, from theta, the parameters of the law and ``_steps``."""
+        """The points for one block of coordinates, from theta, the parameters of the law and the steps."""
         count = len(self.law.parameters())
         parameters, steps = columns[:count], columns[count:]
         points = Steps(*steps) if steps else self.law.public_points(*parameters)
@@ -533,12 +529,12 @@ def entries(place: int, columns: Iterable[Any]) -> list[Any]:
     >>> entries(1, (torch.tensor([2.0]), torch.tensor([3.0, 4.0])))
     [tensor(2.), tensor(4.)]
     """
-    own: list[Any] = []
-    for column in columns:
+
+    def entry(column: Any) -> Any:
         if isinstance(column, tuple):
-            own.append(tuple(entries(place, column)))
-        elif isinstance(column, Tensor):
-            own.append(column.reshape(-1)[0 if column.numel() == 1 else place])
-        else:
-            own.append(column)
-    return own
+            return tuple(entries(place, column))
+        if isinstance(column, Tensor):
+            return column.reshape(-1)[0 if column.numel() == 1 else place]
+        return column
+
+    return [entry(column) for column in columns]

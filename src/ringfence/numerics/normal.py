@@ -13,7 +13,7 @@ its value at the point nearest to 0, where it is largest. The laws need two quan
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from functools import cached_property, lru_cache
@@ -211,10 +211,8 @@ def _rule(count: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
             for _ in range(6):
                 before, value = Decimal(1), root
                 for degree in range(2, count + 1):
-                    before, value = (
-                        value,
-                        ((2 * degree - 1) * root * value - (degree - 1) * before) / degree,
-                    )
+                    higher = ((2 * degree - 1) * root * value - (degree - 1) * before) / degree
+                    before, value = value, higher
                 slope = count * (root * value - before) / (root * root - 1)
                 root -= value / slope
             nodes.append(float((1 - root) / 2))
@@ -229,8 +227,6 @@ def gauss_legendre(count: int, like: Tensor) -> tuple[Tensor, Tensor]:
     >>> round(float((weights * nodes**15).sum()) * 16, 14)  # exact up to degree 15
     1.0
     """
-    if count < 2:
-        raise ValueError(f"count must be at least 2, got {count}")
     return _tensors(count, like.dtype, like.device)
 
 
@@ -283,7 +279,7 @@ class TruncatedNormal:
 
     def __init__(self, lower: Tensor, upper: Tensor, width: Tensor) -> None:
         self._precision = _PRECISIONS[lower.dtype]
-        self._lower, self._upper, self._width = lower, upper, width
+        self.lower, self.upper, self._width = lower, upper, width
         # Reflected so that the mass leans towards the lower end: |low| <= high.
         self._low, self._high = torch.maximum(lower, -upper), torch.maximum(upper, -lower)
         self.edge = self._low.clamp(min=0)  # the point nearest to 0, where the density peaks
@@ -295,15 +291,10 @@ class TruncatedNormal:
         self.window = torch.minimum(width, reach - self._start)
         self._moments: list[Tensor] = []
 
-    @property
-    def ends(self) -> tuple[Tensor, Tensor]:
-        """The ends of the interval, (lower, upper)."""
-        return self._lower, self._upper
-
     @cached_property
     def sign(self) -> Tensor:
         """-1 where the interval was reflected, and 1 elsewhere."""
-        return torch.where(self._low == self._lower, 1.0, -1.0).to(self._low.dtype)
+        return torch.where(self._low == self.lower, 1.0, -1.0).to(self._low.dtype)
 
     def log_partition(self) -> Tensor:
         """The logarithm of (the integral of the density / its value at the point nearest to 0)."""
@@ -382,7 +373,7 @@ class TruncatedNormal:
 
     def _select(self, chosen: Tensor) -> "TruncatedNormal":
         """The law of the chosen intervals; mass and mean come along, and need not be integrated again."""
-        ends = (self._lower, self._upper, self._width)
+        ends = (self.lower, self.upper, self._width)
         selected = TruncatedNormal(*(end.expand_as(chosen)[chosen] for end in ends))
         selected._moments = [moment.expand_as(chosen)[chosen] for moment in self._central_moments(1)]
         return selected
@@ -417,37 +408,28 @@ def _fill_moments(
     temporaries, so they stay in cache and are allocated once.
     """
     # At distance x from the edge the log density is -x (x + 2 edge) / 2; each factor takes sqrt(1/2).
-    toward, beyond = start * -SQRT_HALF, (start + 2 * edge) * SQRT_HALF
-    step = window * SQRT_HALF
+    columns = start * -SQRT_HALF, (start + 2 * edge) * SQRT_HALF, window * SQRT_HALF
     nodes, weights = nodes.unsqueeze(1), weights.unsqueeze(1)
 
     count = window.numel()
     length = min(count, _slice_length(nodes.numel(), window))
     tables = [window.new_empty(nodes.numel(), length) for _ in range(2)]
     if length == count:  # nearly always: views of everything would take as long as the sums
-        _fill_slice(rows, nodes, weights, toward, beyond, step, *tables)
+        _fill_slice(rows, nodes, weights, columns, tables)
     else:
         for at in range(0, count, length):
             part = slice(at, min(at + length, count))
-            parts = (toward[part], beyond[part], step[part])
-            _fill_slice(
-                rows[:, part], nodes, weights, *parts, *(table[:, : part.stop - at] for table in tables)
-            )
+            some = [column[part] for column in columns]
+            _fill_slice(rows[:, part], nodes, weights, some, [table[:, : part.stop - at] for table in tables])
     if len(rows) > 2:
         rows[2:] /= rows[0]
 
 
 def _fill_slice(
-    rows: Tensor,
-    nodes: Tensor,
-    weights: Tensor,
-    toward: Tensor,
-    beyond: Tensor,
-    step: Tensor,
-    power: Tensor,
-    deviation: Tensor,
+    rows: Tensor, nodes: Tensor, weights: Tensor, columns: Sequence[Tensor], tables: Sequence[Tensor]
 ) -> None:
-    """Mass, mean and central moments times mass; the last two are tables to work in."""
+    """Mass, mean and central moments times mass; the tables are there to work in."""
+    (toward, beyond, step), (power, deviation) = columns, tables
     mass, mean, *moments = rows.unbind(0)
     torch.addcmul(toward, nodes, step, value=-1, out=deviation)
     torch.addcmul(beyond, nodes, step, out=power)

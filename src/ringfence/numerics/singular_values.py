@@ -93,7 +93,8 @@ class Gram:
             raise ValueError("jacobian must be smaller: the squares of its weighted entries overflow")
         # length additions, two weightings, one product
         error = 2 * gamma(length + 3) * _trace(total) + size * length * _SMALLEST
-        return Gram(total, torch.where(_nonzero(matrices), error, 0.0))
+        is_nonzero = torch.linalg.vector_norm(matrices, math.inf, dim=(1, 2)) > 0
+        return Gram(total, torch.where(is_nonzero, error, 0.0))
 
     def plus(self, other: "Gram") -> "Gram":
         """The Gram matrix of the rows of both. The addition rounds every entry once."""
@@ -123,11 +124,6 @@ class Gram:
 def _trace(matrix: Tensor) -> Tensor:
     total: Tensor = matrix.diagonal(dim1=1, dim2=2).sum(1)
     return total
-
-
-def _nonzero(matrices: Tensor) -> Tensor:
-    largest: Tensor = torch.linalg.vector_norm(matrices, math.inf, dim=(1, 2))
-    return largest > 0
 
 
 def squared_norms(weights: Tensor, matrices: Tensor, *, trace: bool = False) -> Tensor:

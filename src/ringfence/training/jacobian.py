@@ -244,14 +244,8 @@ class _Sums(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, patches: Tensor, window: Window, size: Any) -> Tensor:
         ctx.window = window
-        return functional.fold(
-            patches,
-            tuple(size),
-            window.kernel,
-            dilation=window.dilation,
-            padding=window.padding,
-            stride=window.stride,
-        )
+        size = tuple(size)
+        return functional.fold(patches, size, window.kernel, window.dilation, window.padding, window.stride)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
