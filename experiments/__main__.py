@@ -207,14 +207,11 @@ def terminal_table(cells: "Cells") -> Table:
 
 @app.command()
 def features(
-    images: Annotated[Path, typer.Argument(help="A .npz file, a CIFAR folder, or a folder per class.")],
+    images: Annotated[Path, typer.Argument(help="A .npz file, or a folder per class.")],
     backbone: Annotated[str, typer.Option(help="hf:NAME, or a folder with config.json.")],
     out: OutFile,
     batch_size: Annotated[int, typer.Option(help="How many images the network is given at once.")] = 64,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; by default whichever is there.")] = None,
-    pooling: Annotated[
-        str | None, typer.Option(help="pooler, cls or mean; by default what the model has.")
-    ] = None,
 ) -> None:
     """Extract features of images with a frozen network.
 
@@ -222,7 +219,7 @@ def features(
     """
     from experiments.features import extract
 
-    _print(extract(images, backbone, out, batch_size=batch_size, device=device, pooling=pooling))
+    _print(extract(images, backbone, out, batch_size=batch_size, device=device))
 
 
 def sweep_features(
