@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
 from ringfence.cli.app import run
-from ringfence.cli.common import AsJson, Device, Out, OutFile, print_table
+from ringfence.cli.common import AsJson, Device, Out, OutFile, print_statement, print_table
 
 if TYPE_CHECKING:
     from experiments.comparison import Kind
@@ -70,7 +69,7 @@ def reproduce(
     values, public = sweep_features(data, features, public_statistics)
     from experiments import reproduce as whole
 
-    _print(*whole.reproduce(out, grid=data, features=values, public=public, device=device))
+    print(*whole.reproduce(out, grid=data, features=values, public=public, device=device), sep="\n")
 
 
 @app.command()
@@ -104,7 +103,7 @@ def figure(
         files = save_chart(ratio_chart(results), out)
     else:
         files = whole.draw(name, out)
-    _print(*files)
+    print(*files, sep="\n")
 
 
 @app.command()
@@ -134,7 +133,7 @@ def sweep(
     settings = read_grid(grid)
     values, public = sweep_features(grid, features, public_statistics)
     workers, kind = Workers(engine, address, device), cast(Search, search)  # which the library checks
-    _print(run_sweep(settings, values or digits(), out, workers, kind, public=public))
+    print(run_sweep(settings, values or digits(), out, workers, kind, public=public))
 
 
 @app.command()
@@ -179,20 +178,14 @@ def compare(
         typer.echo(json.dumps(plain))
         return
     for one in data:
-        _print(f"{one.everything.data}: {answer(one)}")
+        print_statement(f"{one.everything.data}: {answer(one)}")
         print_table(terminal_table(epsilon_table(one.everything)))
         print_table(terminal_table(ratio_table(one.clips)))
         for result in one.clips:
             print_table(terminal_table(comparison_table(result)))
-            _print(*result.warnings)
-        _print(NOTE)
-
-
-def _print(*paragraphs: object) -> None:
-    """Prints text, broken between words where a terminal ends; paths of files are never broken."""
-    console = Console(markup=False)
-    for paragraph in paragraphs:
-        console.print(str(paragraph), highlight=False, soft_wrap=isinstance(paragraph, Path))
+            for warning in result.warnings:
+                print_statement(warning)
+        print_statement(NOTE)
 
 
 def terminal_table(cells: "Cells") -> Table:
@@ -207,14 +200,11 @@ def terminal_table(cells: "Cells") -> Table:
 
 @app.command()
 def features(
-    images: Annotated[Path, typer.Argument(help="A .npz file, a CIFAR folder, or a folder per class.")],
+    images: Annotated[Path, typer.Argument(help="A .npz file, or a folder per class.")],
     backbone: Annotated[str, typer.Option(help="hf:NAME, or a folder with config.json.")],
     out: OutFile,
     batch_size: Annotated[int, typer.Option(help="How many images the network is given at once.")] = 64,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; by default whichever is there.")] = None,
-    pooling: Annotated[
-        str | None, typer.Option(help="pooler, cls or mean; by default what the model has.")
-    ] = None,
 ) -> None:
     """Extract features of images with a frozen network.
 
@@ -222,7 +212,7 @@ def features(
     """
     from experiments.features import extract
 
-    _print(extract(images, backbone, out, batch_size=batch_size, device=device, pooling=pooling))
+    print(extract(images, backbone, out, batch_size=batch_size, device=device))
 
 
 def sweep_features(

@@ -4,7 +4,6 @@ IMAGES is one of these; nothing that is in them is run:
 
 FILE.npz             x_train, y_train and perhaps x_test, y_test, classes; x is uint8 of shape
                      (n, height, width, 3) or, where the images are grey, (n, height, width)
-CIFAR-10, CIFAR-100  the folder of the binary version: data_batch_1.bin and so on, or train.bin and test.bin
 folders              CLASS/*.png (also jpg, jpeg, bmp, webp), or train/CLASS/... and perhaps test/CLASS/...
 
 The model comes from the Hugging Face hub (``hf:NAME``) or from a folder that ``save_pretrained`` wrote.
@@ -27,7 +26,6 @@ from ringfence import checks
 from ringfence.data.features import read_archive
 from ringfence.files.atomic import replacing
 
-POOLINGS = ("pooler", "cls", "mean")
 _ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 
 
@@ -40,20 +38,12 @@ class ImageData:
 
 
 def extract(
-    images: Path,
-    backbone: str,
-    out: Path,
-    *,
-    batch_size: int = 64,
-    device: str | None = None,
-    pooling: str | None = None,
+    images: Path, backbone: str, out: Path, *, batch_size: int = 64, device: str | None = None
 ) -> Path:
     """Writes the features of ``images`` under ``backbone`` to the .npz file ``out``, in float16.
 
     The file holds train_features, train_labels, perhaps test_features, test_labels, and classes, as
-    ``read_features`` reads them. ``pooling`` says what the features are: ``pooler`` is the model's own pooled
-    output, ``cls`` the class token after the last layer, ``mean`` the mean of the patch tokens; without it,
-    the first of these that the model has.
+    ``read_features`` reads them.
 
     Guarantee: a row depends on its own image and on public things alone. Nothing is fitted to the data.
 
@@ -64,8 +54,6 @@ def extract(
     checks.count("batch_size", batch_size, at_least=1)
     if out.suffix != ".npz":
         raise ValueError(f"out must end in .npz, got {out}")
-    if pooling is not None and pooling not in POOLINGS:
-        raise ValueError(f"pooling must be pooler, cls or mean, got {pooling!r}")
     if out.exists():
         raise FileExistsError(f"{out} is there already")
     data = read_images(images)
@@ -82,12 +70,10 @@ def extract(
         rows: list[NDArray[np.float16]] = []
         for pixels in track(DataLoader(pictures, batch_size, collate_fn=prepare), name):
             with torch.inference_mode():
-                found = poolings(model(pixel_values=pixels.to(place)), pixels, model.config, untrained)
-            chosen = pooling or next((kind for kind in POOLINGS if kind in found), "pooler")
-            if chosen not in found:
-                has = f"pooling may be {', '.join(found)}" if found else "it has none of the others"
-                raise ValueError(f"backbone {backbone} has no trained {chosen} output: {has}")
-            values = found[chosen].float().cpu().numpy()
+                found = pooled(model(pixel_values=pixels.to(place)), pixels, model.config, untrained)
+            if found is None:
+                raise ValueError(f"backbone {backbone} has no output that has one row per image")
+            values = found.float().cpu().numpy()
             if not (np.abs(values) <= 65504).all():  # which NaN is not either
                 raise ValueError(f"features must fit float16, got a larger one or NaN in {name}")
             rows.append(values.astype(np.float16))
@@ -110,8 +96,6 @@ def picture(source: Any) -> Any:
             if image.mode == "P" and "transparency" in image.info:
                 return image.convert("RGBA").convert("RGB")
             return image.convert("RGB")
-    except FileNotFoundError:
-        raise
     except (OSError, SyntaxError, ValueError, EOFError, UnidentifiedImageError) as error:
         raise ValueError(f"{source} cannot be read as an image: {error}") from None
 
@@ -154,22 +138,22 @@ def load_backbone(name: str) -> tuple[Any, Any, bool]:
     return processor, model.eval().requires_grad_(False), bool(missing)
 
 
-def poolings(result: Any, pixels: Tensor, config: Any, untrained: bool) -> dict[str, Tensor]:
-    """Every pooling that the output allows; the number of tokens tells if one is the class token."""
-    found = {}
-    pooled, tokens = getattr(result, "pooler_output", None), getattr(result, "last_hidden_state", None)
+def pooled(result: Any, pixels: Tensor, config: Any, untrained: bool) -> Tensor | None:
+    """The model's own pooled output; else the class token after the last layer; else the mean of all tokens.
+
+    The number of tokens tells if one is the class token. None where there is nothing of these.
+    """
+    own, tokens = getattr(result, "pooler_output", None), getattr(result, "last_hidden_state", None)
     patch = getattr(config, "patch_size", None)
-    if pooled is not None and not untrained:
-        found["pooler"] = pooled.flatten(1)
+    if own is not None and not untrained:
+        return own.flatten(1)  # type: ignore[no-any-return]
     if tokens is not None and tokens.ndim == 4:  # (n, channels, height, width) of a convolutional network
-        found["mean"] = tokens.mean((2, 3))
-    elif tokens is not None and patch is not None:
-        height, width = patch if isinstance(patch, Sequence) else (patch, patch)
-        patches = (pixels.shape[2] // height) * (pixels.shape[3] // width)
-        if tokens.shape[1] > patches:
-            found["cls"] = tokens[:, 0]
-        found["mean"] = tokens[:, -patches:].mean(1)  # all tokens, where the model merged patches
-    return found
+        return tokens.mean((2, 3))  # type: ignore[no-any-return]
+    if tokens is None or patch is None:
+        return None
+    height, width = patch if isinstance(patch, Sequence) else (patch, patch)
+    patches = (pixels.shape[2] // height) * (pixels.shape[3] // width)
+    return tokens[:, 0] if tokens.shape[1] > patches else tokens.mean(1)  # type: ignore[no-any-return]
 
 
 def read_images(path: Path) -> ImageData:
@@ -188,14 +172,6 @@ def read_images(path: Path) -> ImageData:
         return _archive(path)
     if not path.is_dir():
         raise ValueError(f"{path} must be a .npz file or a folder of images")
-    if (path / "data_batch_1.bin").is_file():
-        train = [path / f"data_batch_{i}.bin" for i in range(1, 6)]
-        return _cifar(train, path / "test_batch.bin", path / "batches.meta.txt", label_bytes=1)
-    if (path / "train.bin").is_file():
-        names = path / "fine_label_names.txt"
-        return _cifar([path / "train.bin"], path / "test.bin", names, label_bytes=2)
-    if (path / "data_batch_1").is_file() or (path / "meta").is_file():
-        raise ValueError(f"{path} holds pickles, which are not read: take the binary version of CIFAR")
     return _folders(path)
 
 
@@ -217,24 +193,6 @@ def _archive(path: Path) -> ImageData:
     if len(names) < count:
         raise ValueError(f"{path}: classes must name {count} classes, got {len(names)}")
     return ImageData(splits, tuple(map(str, names)))
-
-
-def _cifar(train: list[Path], test: Path, names: Path, label_bytes: int) -> ImageData:
-    """Reads records of labels, the last of which counts, and 3,072 pixels: red, green, then blue."""
-    classes = tuple(names.read_text("utf-8").split())
-
-    def split(files: list[Path]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        content = [np.fromfile(file, np.uint8) for file in files]
-        for file, values in zip(files, content, strict=True):
-            if not values.size or values.size % (label_bytes + 3072):
-                raise ValueError(f"{file} must hold records of {label_bytes + 3072} bytes, got {values.size}")
-        records = np.concatenate(content).reshape(-1, label_bytes + 3072)
-        labels, pixels = records[:, label_bytes - 1].astype(np.int64), records[:, label_bytes:]
-        if labels.max() >= len(classes):
-            raise ValueError(f"{names} must name {labels.max() + 1} classes, got {len(classes)}")
-        return pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), labels
-
-    return ImageData({"train": split(train), "test": split([test])}, classes)
 
 
 def _folders(path: Path) -> ImageData:

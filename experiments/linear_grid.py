@@ -57,20 +57,13 @@ def train_linear_grid(
     runs: dict[int, LinearRun] = {}
     for block in _blocks(settings, _settings_at_once(features, classes)):
         own, its_noise = [settings[i] for i in block], [noise[i] for i in block]
-        runs.update(
-            zip(
-                block,
-                _train(features, lengths, targets, own, its_noise, size, tables, trajectories),
-                strict=True,
-            )
-        )
+        trained = _train(features, lengths, targets, own, its_noise, size, tables, trajectories)
+        runs.update(zip(block, trained, strict=True))
     return [runs[i] for i in range(len(settings))]
 
 
 def accuracies(runs: Sequence[LinearRun], features: Tensor, labels: Tensor) -> Tensor:
     """The share of examples whose largest score is their label's, one number per run, float64 on the CPU."""
-    if not runs:
-        return torch.zeros(0, dtype=torch.float64)
     classes = len(runs[0].weights)
     shares = []
     at_once = _settings_at_once(features, classes)

@@ -208,10 +208,14 @@ def _panels(rows: DataFrame, settings: MeanEstimationSettings, sigma: float) -> 
         return Panel(f"{title}, {noted}", "biasedness |μ|", y_label, tuple(lines), **common)
 
     error = "mean squared error, over the Gaussian's"
+    at_equal_error = [
+        _line("Gaussian, clamped afterwards" if name == "Gaussian" else name, own, "cost")
+        for name, own in fixed.groupby("mechanism", sort=False)
+    ]
     return [
         panel("Cost at equal noise", cost, _by_bound(noise, settings, "cost")),
         panel("Error at equal noise", error, _by_bound(noise, settings, "errs")),
-        panel(f"Cost at equal error, a = {settings.bounds[0]:g}", cost, _by_mechanism(fixed)),
+        panel(f"Cost at equal error, a = {settings.bounds[0]:g}", cost, at_equal_error),
     ]
 
 
@@ -223,13 +227,6 @@ def _by_bound(rows: DataFrame, settings: MeanEstimationSettings, column: str) ->
         lines.append(_line(f"{mechanism}, a = {bound:g}" if dashed else mechanism, own, column, dashed))
     smaller = settings.bounds[1:]
     return lines + [Line(f"a = {bound:g}", (), (), mechanism="any", dashed=True) for bound in smaller]
-
-
-def _by_mechanism(rows: DataFrame) -> list[Line]:
-    return [
-        _line("Gaussian, clamped afterwards" if name == "Gaussian" else name, own, "cost")
-        for name, own in rows.groupby("mechanism", sort=False)
-    ]
 
 
 def _line(name: str, rows: DataFrame, column: str, dashed: bool = False) -> Line:

@@ -95,15 +95,6 @@ def settings(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def law(given: argparse.Namespace) -> rf.Mechanism:
-    """The mechanism, with the sigma that was given or one to begin the search with."""
-    sigma = 3.0 if given.sigma is None else given.sigma
-    if given.noise == "gaussian":
-        return rf.Gaussian(sigma)
-    kind = rf.RectifiedGaussian if given.noise == "rectified" else rf.TruncatedGaussian
-    return kind(sigma, given.bound)
-
-
 class Training:
     """One visit to a run: from where it stands until its steps are made or its minutes are over."""
 
@@ -119,8 +110,9 @@ class Training:
         torch.manual_seed(0 if given.seed is None else given.seed)  # of the first weights, which are public
         network = standardised_wide_resnet(given.depth, given.width).to(device)
         network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        sigma = 3.0 if given.sigma is None else given.sigma  # which the search begins with
         self.engine = rf.PrivacyEngine(
-            law(given),
+            rf.Mechanism.by_name(given.noise, sigma=sigma, bound=given.bound),
             rf.Norm(given.norm) if given.clamp is None else rf.Clamp(given.clamp),
             public_size=len(train[1]),
             augmentations=given.augmentations,

@@ -17,6 +17,9 @@ import pytest
 import ringfence as rf
 from ringfence import accounting, mechanisms, releases, training
 from ringfence.accounting.calibration import PerInstanceCalibrationWarning
+from ringfence.accounting.decision_publication import publishable_decision_epsilon
+from ringfence.accounting.decisions import decision_profile
+from ringfence.mechanisms.decision import Decision
 from ringfence.numerics.operators import BatchedOperator, spectral_bounds, trace_bounds
 from tests.tensors import float64
 
@@ -36,6 +39,7 @@ def defaults() -> dict[str, str]:
     things = [getattr(rf, name) for name in rf.__all__]
     things += [getattr(importlib.import_module(home), name) for name, home in rf._MOVED.items()]
     found = {}
+    things += [decision_profile, publishable_decision_epsilon, Decision]
     for thing in (*things, BatchedOperator, spectral_bounds, trace_bounds):
         methods = [getattr(thing, name) for name in vars(thing)] if isinstance(thing, type) else []
         for function in (thing, *methods):

@@ -95,13 +95,6 @@ class NetworkSettings:
     least_accuracy: float = 0.5
     delta: float = 1e-5
 
-    def __post_init__(self) -> None:
-        for name in ("batch_size", "examples", "moments", "probes"):
-            checks.count(name, getattr(self, name), at_least=1)
-        checks.count("number of epochs and seeds", min(len(self.epochs), len(self.seeds)), at_least=1)
-        if self.model not in MODELS:
-            raise ValueError(f"model must be one of {', '.join(MODELS)}, got {self.model!r}")
-
     def rounds(self, count: int, steps_per_epoch: int) -> list[tuple[SweepSetting, ...]]:
         """The first ``count`` rounds: one setting per method in each, all at the same place of their ranges.
 

@@ -3,10 +3,7 @@
 Settings are tried as in a fair search: every mechanism gets the same ones, and the accuracy on a validation
 part chooses between them. Accuracies of a probe are means over seeds. Its eta is that of the first seed's
 run: measuring it takes most of the time, and on digits it differs by less than 10 % between seeds.
-
-"Gaussian, clamped" is the rectified mechanism's run under the Gaussian's account: clamping a release is free.
-What it gains over the Gaussian is the clamp's help to training; what the rectified mechanism gains over it is
-the gain of bounded support.
+``experiments.comparison`` says what "Gaussian, clamped" is.
 """
 
 from collections.abc import Iterator

@@ -26,29 +26,6 @@ Work = Callable[[Sequence[Job]], list[dict[str, Any]]]
 _RETRIES = 2  # how often Ray tries a batch again whose worker died, before it is cut in two
 
 
-@contextmanager
-def opened(folder: Path, identity: Mapping[str, Any]) -> Iterator[SharedTable]:
-    """The table of a sweep, begun where there is none, for one process at a time.
-
-    ``identity`` describes the sweep; the file of another one is refused.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / FILE
-    lock = locked(folder / "sweep")
-    try:
-        records: list[dict[str, Any]] = []
-        table = SharedTable(path, [{"identity": dict(identity)}], records.append)
-        known = records[0]["identity"]
-        for name, value in identity.items():
-            if known.get(name) != value:
-                raise ValueError(
-                    f"{path} holds a sweep with another {name}: {known.get(name)!r:.60}, not {value!r:.60}"
-                )
-        yield table
-    finally:
-        unlock(lock)
-
-
 def read_file(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The identity of the sweep in a folder, and its rows: setting, seed, and what was measured.
 
@@ -104,9 +81,19 @@ def run_jobs(
     """Adds the rows of ``work(batch)`` to the sweep in the folder, for what is not finished of every batch.
 
     All rows of a batch are on the disk, or none is. ``notes`` are further columns of rows, by the key of
-    their setting. ``name`` stands at the progress bar.
+    their setting. ``name`` stands at the progress bar. ``identity`` describes the sweep; the file of another
+    one is refused, and one process at a time writes it.
     """
-    with opened(folder, identity) as table:
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = locked(folder / "sweep")
+    try:
+        known: list[dict[str, Any]] = []
+        table = SharedTable(folder / FILE, [{"identity": dict(identity)}], known.append)
+        for key, value in identity.items():
+            if (found := known[0]["identity"].get(key)) != value:
+                raise ValueError(
+                    f"{folder / FILE} holds a sweep with another {key}: {found!r:.60}, not {value!r:.60}"
+                )
         done = {(row["setting"].key, row["seed"]) for row in read_file(folder)[1]}
         # Batches are cut from all jobs, finished or not, so that the same jobs are always trained together.
         waiting = [[job for job in batch if (job[0].key, job[1]) not in done] for batch in batches]
@@ -123,6 +110,8 @@ def run_jobs(
             ]
             with table.transaction() as append:
                 append({"rows": whole})
+    finally:
+        unlock(lock)
 
 
 def attempt(work: Work, jobs: Sequence[Job]) -> list[dict[str, Any]]:

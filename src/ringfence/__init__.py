@@ -59,8 +59,6 @@ __version__ = "0.6.0"
 # Exported until 0.6: these still work from here in 0.7, with a warning that says where they are.
 _MOVED = {
     "PerInstanceCalibrationWarning": "ringfence.accounting.calibration",
-    "publishable_decision_epsilon": "ringfence.accounting.decision_publication",
-    "decision_profile": "ringfence.accounting.decisions",
     "FisherGuarantee": "ringfence.accounting.fisher",
     "reconstruction_error_bound": "ringfence.accounting.fisher",
     "PerInstanceRdp": "ringfence.accounting.per_instance",
@@ -68,26 +66,21 @@ _MOVED = {
     "PublishableEpsilon": "ringfence.accounting.publication",
     "LossMoments": "ringfence.mechanisms.base",
     "Support": "ringfence.mechanisms.base",
-    "Decision": "ringfence.mechanisms.decision",
     "StepReport": "ringfence.training.engine.run",
     "LinearRun": "ringfence.training.linear",
     "train_linear": "ringfence.training.linear",
-    "Tuned": "ringfence.training.tune",
     "Guarantee": "ringfence.accounting.guarantee",
     "Noise": "ringfence.noise",
     "SecureRelease": "ringfence.mechanisms.secure",
 }
 _SAMPLES = "ringfence.SampledAccountant, which charges samples with what holds for every dataset"
 _INSTEAD = {  # of names that are gone
-    "DecisionRelease": "ringfence.Release",
     "fisher_information_bounds": "ringfence.fisher_information_loss",
     "fixed_batch_rdp": _SAMPLES,
     "poisson_information_factor": "the information without sampling, which is an upper bound",
-    "PublicProjection": "sklearn.decomposition.PCA, fitted to public features",
     "Scale": "ringfence.Clamp, or ringfence.Norm, which keeps the direction of a gradient",
     "SubsampledRdp": _SAMPLES,
     "subsampled_rdp": _SAMPLES,
-    "voter_epsilons": "the per-instance epsilon of a ringfence.DecisionAccountant, which bounds every voter",
 }
 
 

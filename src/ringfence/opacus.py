@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 try:
     from opacus import PrivacyEngine as OpacusEngine
     from opacus.accountants import IAccountant, register_accountant
-    from opacus.data_loader import CollateFnWithEmpty, DPDataLoader
+    from opacus.data_loader import CollateFnWithEmpty
     from opacus.grad_sample.gsm_base import AbstractGradSampleHooks
     from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
     from opacus.utils.uniform_sampler import UniformWithReplacementSampler
@@ -163,8 +163,7 @@ def _refuse_parts(model: Any, optimizer: Any, loader: Any) -> None:
         raise ValueError(
             f"optimizer must clip each gradient as a whole, in one process, got {type(optimizer).__name__}"
         )
-    poisson = isinstance(getattr(loader, "batch_sampler", None), UniformWithReplacementSampler)
-    if not isinstance(loader, DPDataLoader) or not poisson:
+    if not isinstance(loader.batch_sampler, UniformWithReplacementSampler):
         raise ValueError(
             f"loader must draw Poisson samples, got {type(loader).__name__}: use poisson_sampling=True"
         )

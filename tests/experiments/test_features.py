@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -71,16 +72,15 @@ def test_features_are_what_the_parts_of_the_model_give(tmp_path: Path) -> None:
     )  # fmt: skip
     model, hidden = tokens(folder, images)
     pooler = torch.tanh(hidden[:, 0] @ model.pooler.dense.weight.T + model.pooler.dense.bias)
-    for kind, wanted in ((None, pooler), ("cls", hidden[:, 0]), ("mean", hidden[:, 1:].mean(1))):
-        out, how = tmp_path / f"{kind}.npz", {"batch_size": 2, "pooling": kind, "device": "cpu"}
-        extract(tmp_path / "i.npz", str(folder), out, **how)
-        found = read_features(out)
-        assert wanted.abs().max() > 0.1  # a zero would be close to anything
-        np.testing.assert_allclose(found.train_features, wanted.detach(), atol=1e-2)
-        np.testing.assert_allclose(found.test_features, wanted[:2].detach(), atol=1e-2)
-        assert found.train_labels.tolist() == labels
+    out = tmp_path / "f.npz"
+    extract(tmp_path / "i.npz", str(folder), out, batch_size=2, device="cpu")
+    found = read_features(out)
+    assert pooler.abs().max() > 0.1  # a zero would be close to anything
+    np.testing.assert_allclose(found.train_features, pooler.detach(), atol=1e-2)
+    np.testing.assert_allclose(found.test_features, pooler[:2].detach(), atol=1e-2)
+    assert found.train_labels.tolist() == labels
     assert np.load(out)["classes"].tolist() == ["cat", "dog", "owl"]
-    with pytest.raises(FileExistsError, match=r"mean\.npz is there already"):
+    with pytest.raises(FileExistsError, match=r"f\.npz is there already"):
         extract(tmp_path / "i.npz", str(folder), out)
 
 
@@ -90,8 +90,16 @@ def test_a_pooler_without_weights_is_never_used(tmp_path: Path) -> None:
     _, hidden = tokens(folder, images)
     found = read_features(extract(tmp_path / "i.npz", str(folder), tmp_path / "f.npz", device="cpu"))
     np.testing.assert_allclose(found.train_features, hidden[:, 0].detach(), atol=1e-2)
-    with pytest.raises(ValueError, match="has no trained pooler output: pooling may be cls, mean"):
-        extract(tmp_path / "i.npz", str(folder), tmp_path / "g.npz", pooling="pooler")
+
+
+def test_tokens_stand_for_a_pooler_that_is_not_there() -> None:
+    pixels, config = torch.zeros(2, 3, 16, 8), SimpleNamespace(patch_size=(8, 8))
+    for place, shape in enumerate([(2, 3, 4), (2, 2, 4), (2, 4, 3, 3)]):
+        tokens = torch.randn(shape)
+        row = features.pooled(SimpleNamespace(last_hidden_state=tokens), pixels, config, untrained=True)
+        wanted = (tokens[:, 0], tokens.mean(1), tokens.flatten(2).mean(-1))[place]
+        torch.testing.assert_close(row, wanted)
+    assert features.pooled(SimpleNamespace(), pixels, config, untrained=True) is None
 
 
 def test_features_are_their_owners_alone_and_must_fit(
@@ -106,7 +114,7 @@ def test_features_are_their_owners_alone_and_must_fit(
         os.umask(old)
     assert out.stat().st_mode & 0o777 == 0o600
     for value in (torch.nan, 7e4):
-        monkeypatch.setattr(features, "poolings", lambda *_, v=value: {"cls": torch.full((2, 3), v)})
+        monkeypatch.setattr(features, "pooled", lambda *_, v=value: torch.full((2, 3), v))
         with pytest.raises(ValueError, match="features must fit float16"):
             extract(tmp_path / "i.npz", str(folder), tmp_path / "g.npz")
     assert not (tmp_path / "g.npz").exists()
@@ -130,52 +138,6 @@ def test_pickled_weights_missing_layers_and_code_are_refused(tmp_path: Path) -> 
     (other / "model.safetensors").unlink()
     with pytest.raises(ValueError, match=r"cannot be loaded: .*safetensors"):
         load_backbone(str(other))
-
-
-def cifar(folder: Path, files: tuple[str, ...], names: str, label_bytes: int) -> tuple[np.ndarray, list[int]]:
-    """Three images in each of the files, as CIFAR has them: labels, 1,024 reds, greens, then blues."""
-    folder.mkdir()
-    images, labels = pictures(3 * len(files)), RNG.integers(0, 3, 3 * len(files)).astype(np.uint8)
-    rows = images.transpose(0, 3, 1, 2).reshape(len(images), 3072)
-    records = np.concatenate([np.full((len(images), label_bytes - 1), 9), labels[:, None], rows], axis=1)
-    for name, own in zip(files, np.split(records.astype(np.uint8), len(files)), strict=True):
-        (folder / name).write_bytes(own.tobytes())
-    (folder / names).write_text("cat\ndog\nowl\n\n")
-    return images, labels.tolist()
-
-
-@pytest.mark.parametrize(
-    ("files", "names", "label_bytes"),
-    [
-        (tuple(f"{name}.bin" for name in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")),
-         "batches.meta.txt", 1),
-        (("train.bin", "test.bin"), "fine_label_names.txt", 2),
-    ],
-)  # fmt: skip
-def test_cifar(files: tuple[str, ...], names: str, label_bytes: int, tmp_path: Path) -> None:
-    folder = tmp_path / "cifar"
-    images, labels = cifar(folder, files, names, label_bytes)
-    data = read_images(folder)
-    for split, part in (("train", slice(-3)), ("test", slice(-3, None))):
-        assert np.array_equal(data.splits[split][0], images[part])
-        assert data.splits[split][1].tolist() == labels[part]
-    assert data.classes == ("cat", "dog", "owl")
-    whole = (folder / files[-1]).read_bytes()
-    for damaged in (b"", b"0" * 3075):
-        (folder / files[-1]).write_bytes(damaged)
-        with pytest.raises(ValueError, match=rf"{files[-1]} must hold records of 307[34] bytes, got"):
-            read_images(folder)
-    (folder / files[-1]).write_bytes(whole)
-    (folder / names).write_text("cat")
-    with pytest.raises(ValueError, match=rf"{names} must name [23] classes, got 1"):
-        read_images(folder)
-
-
-@pytest.mark.parametrize("name", ["data_batch_1", "meta"])
-def test_the_pickles_of_cifar_are_refused(name: str, tmp_path: Path) -> None:
-    (tmp_path / name).touch()
-    with pytest.raises(ValueError, match="holds pickles, which are not read: take the binary version"):
-        read_images(tmp_path)
 
 
 X, Y = pictures(2), np.array([0, 1])

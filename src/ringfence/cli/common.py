@@ -14,13 +14,6 @@ from rich.table import Table
 
 from ringfence.mechanisms.base import Mechanism
 
-_COST = {  # what each epsilon of a claim is a statement about
-    "epsilon": "DP, every dataset",
-    "per-instance": "this dataset; {proof}{estimate}; sensitive",
-    "by Rényi sums": "the same, as in the paper; sensitive",
-    "ex-post": "this dataset and trajectory; sensitive",
-}
-
 
 def writable(out: Path | None) -> Path | None:
     """``out``, whose folder may be written, or the folder where it will be made: known before work begins."""
@@ -101,19 +94,21 @@ def print_cost(
     from ringfence.numerics.rounding import rounded_up
 
     own = claim["per_instance"]
-    estimated = not own["every_dataset"] and claim["steps"] > 1
-    words = {"estimate": ", an estimate if theta depends on earlier releases" if estimated else "", **own}
-    numbers = {
-        "epsilon": (claim["epsilon"], claim.get("gaussian_epsilon", own["gaussian_epsilon"])),
-        "per-instance": (own["epsilon"], own["gaussian_epsilon"]),
-        "by Rényi sums": (own["renyi_epsilon"], own["gaussian_renyi_epsilon"]),
-        "ex-post": (own["ex_post_epsilon"], own["gaussian_ex_post_epsilon"]),
-    }
+    instance = f"this dataset; {own['proof']}"
+    if not own["every_dataset"] and claim["steps"] > 1:
+        instance += ", an estimate if theta depends on earlier releases"
+    plain, sums, ex_post = (own[f"gaussian_{kind}epsilon"] for kind in ("", "renyi_", "ex_post_"))
+    costs = (
+        ("epsilon", claim["epsilon"], claim.get("gaussian_epsilon", plain), "DP, every dataset"),
+        ("per-instance", own["epsilon"], plain, f"{instance}; sensitive"),
+        ("by Rényi sums", own["renyi_epsilon"], sums, "the same, as in the paper; sensitive"),
+        ("ex-post", own["ex_post_epsilon"], ex_post, "this dataset and trajectory; sensitive"),
+    )
     table = Table(title=title, title_justify="left")
     for heading in ("", "this law", "Gaussian", "what it is"):
         table.add_column(heading, justify="right" if heading in ("this law", "Gaussian") else "left")
-    costs = ((name, *map(rounded_up, both), _COST[name].format(**words)) for name, both in numbers.items())
-    for row in (*before, *costs, *after):
+    rounded = ((name, rounded_up(ours), rounded_up(theirs), what) for name, ours, theirs, what in costs)
+    for row in (*before, *rounded, *after):
         table.add_row(*row)
     print_table(table)
 
