@@ -153,6 +153,8 @@ def work(rank: int, folder: Path) -> None:
         "moments": sum(s["exp_avg"].to_local().numel() for s in state.values()),
         "theta": second.engine.run.theta.numel(),
     }
+    same = torch.zeros(second.engine.run.theta.numel())
+    results["of a zero sum"] = second.engine.run.releases.release(same)[:100]
     theta = torch.full((second.engine.run.theta.numel(),), torch.nan if rank else 0.0)
     whole = Run(model(), **CASES["full"])
     results["refusals"] = {
@@ -202,6 +204,8 @@ def test_the_noise_of_two_shards_is_that_of_one_process(both: list[dict[str, Any
     assert abs(float(noise.mean())) < 0.2
     weight = noise[10:334].view(18, 18)  # nine rows of it lie on each process
     assert abs(float((weight[:9] * weight[9:]).mean())) < 0.25
+    of_equal_parts = [each["of a zero sum"] for each in both]
+    assert not torch.equal(*of_equal_parts)
 
 
 def test_a_sharded_run_goes_on_where_it_was(both: list[dict[str, Any]]) -> None:
@@ -242,7 +246,7 @@ def test_what_is_sharded_otherwise_is_refused_by_name(both: list[dict[str, Any]]
         "fisher": "fisher_every must be 0 with a sharded model, got 1",
         "a law of many": "its own shape is [390]; a sharded model takes single numbers",
         "a file": "was written with shards 2, this engine has None",
-        "nan": "the sum of clipped gradients of step 3 is not finite",
+        "nan": "the sum of clipped gradients of step 4 is not finite",
         "a penalty": "does not go through the model's outputs",
     }.items():
         assert words in said[name], (name, said[name])

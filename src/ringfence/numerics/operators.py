@@ -66,6 +66,11 @@ class BatchedOperator:
     rounding: float = 1e-12
     device: torch.device | str = "cpu"
 
+    def __post_init__(self) -> None:
+        checks.count("count", self.count, at_least=1)
+        if not 0 <= self.rounding <= 0.1:
+            raise ValueError(f"rounding must be in [0, 0.1], got {self.rounding!r}")
+
     def squares(self, block: Tensor) -> Tensor:
         """|A v|^2 of (count, r, p) blocks of r vectors, (count, r)."""
         squares = [self.apply(vectors.clone()).square().sum(dim=1) for vectors in block.unbind(1)]
