@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 import ringfence as rf
 from ringfence.training.engine.batches import collated
 from ringfence.training.per_example.gradients import ExampleGradients
+from ringfence.training.per_example.layers import LayerNorm, known_layers
 from tests.training.engine.runs import Run
 
 CLIP = rf.Norm(1.0)
@@ -154,6 +155,8 @@ def test_a_normalisation_over_examples_has_only_one(shape: tuple[int, ...], insi
     model = inside(nn.LayerNorm(shape), nn.Linear(6, 3))
     with pytest.raises(RuntimeError, match="normalized_shape"):
         ExampleGradients(model)._falls_back(((INPUTS[:2],), {}))
+    (rule,) = (rule for rule in known_layers(model).values() if isinstance(rule, LayerNorm))
+    assert rule.unfit(torch.zeros(shape)) is not None  # also where no pass of one example came before
 
 
 def test_a_layer_that_changes_its_ways_later() -> None:
