@@ -158,3 +158,11 @@ def test_intervals_of_sums_hold_where_the_law_has_few_steps(epsilon: float, cove
     far = (made.columns["high"][0] - made.columns["sum"][0]) * noise.units
     beyond = math.floor(far + 1e-3) + 1  # steps
     assert 2 * noise.ratio**beyond / (1 + noise.ratio) <= 1 - coverage
+
+
+@pytest.mark.parametrize(("at_most", "moved"), [(3, 3), (9, 5)])
+def test_laplace_noise_is_gdp_and_zcdp_of_the_numbers_that_one_person_moves(at_most: int, moved: int) -> None:
+    """sqrt(pi / 2) / scale and 1 / (2 scale^2) for each (docs/guarantees.md), of five numbers."""
+    loss = LaplaceNoise(2.0).loss(float64([0, 1, 2, 3, 4]), at_most)
+    assert loss.mu == pytest.approx(math.sqrt(moved * math.pi / 2) / 2.0, rel=1e-9)
+    assert loss.zcdp == pytest.approx(moved / (2 * 2.0**2), rel=1e-9)
