@@ -22,6 +22,7 @@ from ringfence.mechanisms.laplace import Laplace
 from ringfence.mechanisms.rectified import RectifiedGaussian
 from ringfence.mechanisms.secure import SecureRelease
 from ringfence.noise import CipherDraws, Noise
+from ringfence.numerics.normal import cumulative
 
 if TYPE_CHECKING:
     from ringfence.releases.release import ReleaseAccount
@@ -204,7 +205,7 @@ class GaussianNoise:
     def chances(self, points: Tensor) -> Tensor:
         """The chances that a released number is so far above the true one, at whole numbers."""
         ends = (points.unsqueeze(0) + torch.tensor([[-0.5], [0.5]])) / self.deviation
-        low, high = torch.special.ndtr(-ends.abs())
+        low, high = cumulative(-ends.abs())
         return torch.where(points == 0, 1 - low - high, (high - low).abs())
 
     def law(self, threshold: int | None = None) -> Mechanism:
