@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import ringfence as rf
 from ringfence.releases.cells import UNITS, Clamped, counts_in, people_in, public_cells, ranks_in, sums_in
 from ringfence.releases.reader import open_rows
 
@@ -303,3 +304,8 @@ def test_rows_without_a_person_or_a_value_are_refused() -> None:
         counted(frame.assign(cost="much"), 1)
     with pytest.raises(ValueError, match="the table must have at least one row, got none"):
         counted(frame[:0], 1)
+
+
+def test_one_person_in_each_cell_is_no_table_of_counts_where_nothing_is_counted() -> None:
+    frame = pandas.DataFrame({"ward": ["a", "b"], "weight": [61.5, 70.25]})
+    assert rf.release_counts(frame, "ward", domain=["a", "b"], sigma=1.0).columns["ward"] == ["a", "b"]
