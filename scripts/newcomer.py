@@ -74,7 +74,9 @@ def run(command: list[str], folder: Path, variables: dict[str, str]) -> float:
 
 def examples(readme: str) -> tuple[str, dict[str, str]]:
     """The command that installs, and the code of each example by its heading."""
-    (install,) = re.findall(r"```bash\n(.*?)```", readme, re.S)
+    install, *_ = re.findall(
+        r"```bash\n(.*?)```", readme, re.S
+    )  # the first one; others use what is installed
     found = re.findall(r"^## ([^\n]+)\n\n```python\n(.*?)```", readme, re.M | re.S)
     return install, dict(found)
 

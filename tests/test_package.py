@@ -1,5 +1,6 @@
 """What a user installs: the wheel has every file of the package, and says what it needs."""
 
+import runpy
 import subprocess
 import sys
 from email.parser import Parser
@@ -42,3 +43,11 @@ def test_the_wheel_says_what_it_is(wheel: ZipFile) -> None:
     assert about["Author"] == "The ringfence authors"
     assert "Typing :: Typed" in about.get_all("Classifier")
     assert any(name.endswith("/LICENSE") for name in wheel.namelist())
+
+
+def test_what_follows_the_readme_finds_its_command_and_its_examples() -> None:
+    install, code = runpy.run_path(str(ROOT / "scripts" / "newcomer.py"))["examples"](
+        (ROOT / "README.md").read_text()
+    )
+    assert install.startswith("pip install ")
+    assert list(code) == ["Release a statistic", "Train a model", "Account for or audit a release"]
