@@ -74,9 +74,8 @@ def run(command: list[str], folder: Path, variables: dict[str, str]) -> float:
 
 def examples(readme: str) -> tuple[str, dict[str, str]]:
     """The command that installs, and the code of each example by its heading."""
-    install, *_ = re.findall(
-        r"```bash\n(.*?)```", readme, re.S
-    )  # the first one; others use what is installed
+    # the first block installs; others use what is installed
+    install, *_ = re.findall(r"```bash\n(.*?)```", readme, re.S)
     found = re.findall(r"^## ([^\n]+)\n\n```python\n(.*?)```", readme, re.M | re.S)
     return install, dict(found)
 
