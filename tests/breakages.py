@@ -1395,8 +1395,8 @@ a charge that came after the save is forgotten with it
 +         self.most = most
 the journal not written
 -         self._write_down()
--         if self._sampler is None:
-+         if self._sampler is None:
+-         if self.plan.secure:
++         if self.plan.secure:
 a run that was closed saved to another file
 -         self._require_open()
 -         self.findings.settle()

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import ringfence as rf
+from ringfence.mechanisms.base import Sampler
 from ringfence.noise import Noise
 from ringfence.report.certificate import read_source
 from ringfence.training.engine.batches import Batches
@@ -82,7 +83,7 @@ def test_a_step_that_failed_is_in_another_draw_of_its_epoch(monkeypatch: pytest.
     def broken(*_: object) -> torch.Tensor:
         raise ArithmeticError("broken")
 
-    monkeypatch.setattr(run.engine.run.releases._sampler, "draw", broken)
+    monkeypatch.setattr(Sampler, "draw", broken)
     with pytest.raises(ArithmeticError):
         run.train(3)
     monkeypatch.undo()

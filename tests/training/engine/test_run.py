@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import ringfence as rf
+from ringfence.mechanisms.base import Sampler
 from ringfence.training.engine.run import Findings, StepReport, TrainingRun
 from tests.training.engine.runs import CLIP, INPUTS, LABELS, LAW, Run, charged, clipped_sum, network, refused
 
@@ -357,7 +358,7 @@ def test_a_release_that_failed_is_not_passed_over() -> None:
 def test_a_release_that_fails_after_its_charge_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(sampling="poisson", batch_size=12)
     batches, start = iter(run.loader), run.weights()
-    monkeypatch.setattr(run.engine.run.releases._sampler, "draw", lambda *_: 1 / 0)
+    monkeypatch.setattr(Sampler, "draw", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         run.batch(*next(batches))
     monkeypatch.undo()

@@ -125,8 +125,7 @@ class Releases:
         self.begun = 0  # where epochs of random allocation begin: a run that is loaded begins one
         self.findings = Findings()
         self._loading: Path | None = None  # the file whose run is not, or only half, in the place of this one
-        first = next(iter(layout.trained.values()))
-        self._sampler = None if plan.secure else Sampler(plan.mechanism, first.dtype, first.device)
+        self._sampler: Sampler | None = None  # for the device of the first sum: the model may be moved to it
 
     @property
     def number(self) -> int:
@@ -154,8 +153,10 @@ class Releases:
             self.account.enter(self._epoch(number))
         self.layout.charge(self.account, theta)
         self._write_down()
-        if self._sampler is None:
+        if self.plan.secure:
             return self.layout.released(self.plan.mechanism.release(theta))
+        if self._sampler is None:
+            self._sampler = Sampler(self.plan.mechanism, theta.dtype, theta.device)
         noise, name = (self.noise, self.noise.digest(theta)) if self.seed_given else (Noise(), b"")
         draws = noise.draws("noise", number, name, *self.layout.place, device=theta.device)
         released = self._sampler.draw(theta, draws)
